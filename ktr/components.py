@@ -1,0 +1,129 @@
+"""The objects of a run, built from its typed config: every entry and stage takes them from here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ktr.attribution.settings import KeyTokenSettings
+from ktr.config.instantiate import build
+from ktr.config.schema_inputs import DataConfig, ModelConfig
+from ktr.config.schema_learning import GrpoConfig, KtrConfig, RewardConfig
+from ktr.config.schema_running import EvalConfig, RolloutConfig
+from ktr.data.media import FrameSampling
+from ktr.data.prompts import load_template
+from ktr.data.rows import Row
+from ktr.models.loading import LoadedModel, load_model, lora_config
+from ktr.models.prompt_encoder import PromptEncoder
+from ktr.rewards.runner import RewardRunner
+from ktr.rollout.engine import RolloutEngine, SamplingSettings
+from ktr.training.objective_settings import ObjectiveSettings
+
+logger = logging.getLogger(__name__)
+
+
+def policy_model(settings: ModelConfig, path: str | Path, *, device: str | None = None) -> LoadedModel:
+    """The checkpoint at `path`, loaded as `settings` say."""
+    return load_model(
+        path,
+        dtype=settings.dtype,
+        attn_implementation=settings.attn_implementation,
+        freeze_vision=settings.freeze_vision,
+        device=device,
+    )
+
+
+def adapters(settings: ModelConfig):
+    """PEFT's LoRA config, or None where the whole model trains."""
+    lora = settings.lora
+    if lora.rank == 0:
+        return None
+    return lora_config(rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout, target_modules=lora.target_modules)
+
+
+def prompt_encoder(settings: DataConfig, loaded: LoadedModel, media_root: str | Path | None) -> PromptEncoder:
+    """The one source of prompts, positions and frames for training, rollouts and evaluation."""
+    return PromptEncoder(
+        loaded.processor,
+        loaded.family,
+        load_template(settings.prompt),
+        FrameSampling(**asdict(settings.sampling)),
+        media_root=media_root,
+        decoder=settings.decoder,
+        max_prompt_tokens=settings.max_prompt_tokens,
+    )
+
+
+def rollout_engine(settings: RolloutConfig, model, loaded: LoadedModel, *, batch_size: int | None = None) -> RolloutEngine:
+    """The engine of `rollout._target_` around `model` (the trained policy, adapters included)."""
+    return build(
+        {"_target_": settings._target_, "batch_size": batch_size or settings.batch_size},
+        model=model,
+        tokenizer=loaded.processor.tokenizer,
+        family=loaded.family,
+    )
+
+
+def training_sampling(settings: RolloutConfig) -> SamplingSettings:
+    return SamplingSettings(settings.max_new_tokens, settings.temperature, settings.top_p, settings.top_k)
+
+
+def evaluation_sampling(settings: EvalConfig) -> SamplingSettings:
+    return SamplingSettings(settings.max_new_tokens, settings.temperature, settings.top_p)
+
+
+def reward_runner(settings: RewardConfig, plugins: Sequence[str] = ()) -> RewardRunner:
+    """Weighted reward components; `weight` belongs to the runner, the other keys to the component."""
+    components = {}
+    for name, node in settings.components.items():
+        arguments = {key: value for key, value in node.items() if key != "weight"}
+        components[name] = (build(arguments, plugins=plugins), float(node.get("weight", 1.0)))
+    return RewardRunner(components)
+
+
+def key_token_settings(settings: KtrConfig) -> KeyTokenSettings:
+    return KeyTokenSettings(
+        signals=settings.signals,
+        top_k=settings.ratios if settings.signals else settings.top_k,
+        delta=settings.delta,
+        scope=settings.scope,
+        combine=settings.combine,
+        weights=settings.weights,
+        normalize=settings.normalize,
+        mask_kl=settings.mask_kl,
+        blind=settings.visual.blind,
+        granularity=settings.temporal.granularity,
+        permutations=settings.temporal.permutations,
+    )
+
+
+def objective_settings(trainer: GrpoConfig, ktr: KtrConfig, *, max_new_tokens: int) -> ObjectiveSettings:
+    return ObjectiveSettings(
+        objective=trainer.objective,
+        epsilon_low=trainer.epsilon,
+        epsilon_high=trainer.epsilon_high,
+        beta=trainer.beta,
+        kl_estimator=trainer.kl_estimator,
+        kl_clamp=trainer.kl_clamp,
+        normalize=ktr.normalize,
+        mask_kl=ktr.mask_kl,
+        max_completion_length=max_new_tokens,
+    )
+
+
+def check_modality(rows: Sequence[Row], settings: DataConfig) -> list[Row]:
+    """The rows, after refusing those of another modality than `data.modality` allows.
+
+    Raises:
+        ValueError: a row is of another kind; it is named.
+    """
+    if settings.modality != "any":
+        for row in rows:
+            if row.modality != settings.modality:
+                raise ValueError(
+                    f"row {row.id!r} is {row.modality} and data.modality={settings.modality}: set data.modality=any, or "
+                    "take the row out"
+                )
+    return list(rows)

@@ -1,0 +1,1 @@
+"""Typed configuration: schemas, validation, safe instantiation and the command line. Imports no torch."""

@@ -1,0 +1,106 @@
+"""What the entries share: quoting, Hydra, validation before anything is written, and errors in one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from ktr.config.compose import CONF_DIR, HYDRA_VERSION, SCHEMAS, register
+from ktr.config.convert import free_text_keys
+from ktr.config.fields import ConfigError
+from ktr.config.help import FLAGS, help_text
+from ktr.config.messages import one_line
+from ktr.config.overrides import quote_overrides
+from ktr.config.run_folder_name import register_resolvers
+from ktr.config.schemas import RunConfig
+from ktr.config.validate import check_files, validate
+
+ConfigT = TypeVar("ConfigT", bound=RunConfig)
+TRACEBACK_WANTED = os.environ.get("HYDRA_FULL_ERROR") == "1"
+
+register_resolvers()  # On import, so that the processes a launcher starts know them too.
+
+
+class CheckBeforeRun(Callback):
+    """Refuses a config before Hydra makes its run folder. Hydra swallows what callbacks raise, so this one exits."""
+
+    def __init__(self, entry: str) -> None:
+        self.schema = SCHEMAS[entry]
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        self._check(config)
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """The values of a sweep are not known yet: each of its jobs is checked when it starts."""
+
+    def _check(self, config: DictConfig) -> None:
+        try:
+            check_files(validate(config, self.schema))
+        except Exception as error:  # The process boundary: reported, and the process ends.
+            leave(error, self.schema)
+
+
+def run_entry(entry: str, schema: type[ConfigT], task: Callable[[ConfigT, Path], None]) -> None:
+    """Compose the config of `entry` from the command line, validate it, and call `task(config, run_dir)`.
+
+    Errors a person can mend become one line on stderr; others keep their traceback, as all do with
+    `HYDRA_FULL_ERROR=1`. Either way the process ends with a status that is not 0.
+    """
+
+    def job(config: DictConfig) -> None:
+        try:
+            typed = validate(config, schema)
+            check_files(typed)
+            task(typed, Path(HydraConfig.get().runtime.output_dir))
+        except Exception as error:  # The process boundary: reported, and the process ends.
+            if HydraConfig.get().mode == RunMode.MULTIRUN:
+                raise
+            leave(error, schema)
+
+    try:
+        arguments = prepare_arguments(sys.argv[1:], schema)
+        if any(flag in arguments for flag in FLAGS):
+            print(help_text(entry, [argument for argument in arguments if not argument.startswith("-")]))
+            return
+        register(entry)
+        sys.argv[1:] = arguments
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing a message of its own.
+        hydra.main(version_base=HYDRA_VERSION, config_path=str(CONF_DIR), config_name=entry)(job)()
+    except Exception as error:  # The process boundary: reported, and the process ends.
+        leave(error, schema)
+
+
+def prepare_arguments(arguments: Sequence[str], schema: type[RunConfig]) -> list[str]:
+    """The command line as Hydra gets it: free-text values quoted, and `trainer=sft` read as `stages=[sft]`.
+
+    Raises:
+        ConfigError: for `trainer=sft` together with `trainer.` settings, which would change nothing.
+    """
+    quoted = quote_overrides(arguments, free_text_keys(schema))
+    if "trainer=sft" not in quoted:
+        return quoted
+    for argument in quoted:
+        if argument.lstrip("+").startswith("trainer."):
+            key = argument.lstrip("+").partition("=")[0]
+            raise ConfigError(key, f"has no effect with trainer=sft; set {key.replace('trainer.', 'sft.', 1)}")
+    return ["stages=[sft]" if argument == "trainer=sft" else argument for argument in quoted]
+
+
+def leave(error: BaseException, schema: type[RunConfig]) -> None:
+    """Report `error` on stderr and end the process with status 1."""
+    message = one_line(error, schema)
+    if message is None or TRACEBACK_WANTED:
+        traceback.print_exception(error)
+    if message is not None:
+        print(f"error: {message}", file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,166 @@
+"""Schemas of the groups `model` and `data`: what is trained, and on what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ktr.config.fields import ConfigError, Node, choice, free_text, items, number
+
+
+@dataclass
+class LoraConfig(Node):
+    """Low-rank adapters; rank 0 trains the whole model.
+
+    Example::
+
+        python train.py model.lora.rank=16 model.lora.alpha=32
+    """
+
+    rank: int = number(0, ge=0)
+    alpha: float = number(32.0, gt=0)
+    dropout: float = number(0.0, ge=0, lt=1)
+    target_modules: list[str] = items("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+    def check(self) -> None:
+        if self.rank > 0 and not self.target_modules:
+            raise ConfigError("target_modules", "name at least one module, or switch LoRA off with rank=0")
+
+
+@dataclass
+class ToyModelConfig(Node):
+    """Size of the small checkpoint that `model=toy` builds in the run folder.
+
+    Example::
+
+        python train.py model.toy.hidden_size=192 model.toy.num_layers=4
+    """
+
+    family: str = choice("qwen2_5_vl", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+    hidden_size: int = number(128, ge=32)
+    intermediate_size: int = number(384, ge=32)
+    num_layers: int = number(4, ge=1)
+    num_kv_heads: int = number(2, ge=1)
+    head_dim: int = number(32, ge=32)
+    vision_hidden_size: int = number(64, ge=32)
+    vision_intermediate_size: int = number(128, ge=32)
+    vision_depth: int = number(2, ge=1)
+    patch_size: int = number(14, ge=2)
+    initializer_range: float = number(0.05, gt=0)
+    max_length: int = number(4096, ge=64)
+
+    def check(self) -> None:
+        for name in ("hidden_size", "vision_hidden_size"):
+            if getattr(self, name) % self.head_dim:
+                raise ConfigError(name, f"must be a multiple of head_dim={self.head_dim}, not {getattr(self, name)}")
+        if (self.hidden_size // self.head_dim) % self.num_kv_heads:
+            heads = self.hidden_size // self.head_dim
+            raise ConfigError("num_kv_heads", f"must divide the {heads} attention heads, not {self.num_kv_heads}")
+
+
+@dataclass
+class ModelConfig(Node):
+    """A checkpoint and how it is loaded. `path` is a folder or a hub name; null builds the toy model.
+
+    Example::
+
+        python train.py model=qwen2_5_vl_7b model.attn_implementation=flash_attention_2
+        python train.py model=checkpoint model.path=/models/mine
+    """
+
+    name: str = "toy"
+    path: str | None = free_text()
+    dtype: str = choice("float32", "float32", "bfloat16", "float16")
+    attn_implementation: str = choice("sdpa", "sdpa", "eager", "flash_attention_2", "flex_attention")
+    freeze_vision: bool = False
+    gradient_checkpointing: bool = False
+    lora: LoraConfig = field(default_factory=LoraConfig)
+    toy: ToyModelConfig = field(default_factory=ToyModelConfig)
+
+    def check(self) -> None:
+        if not self.path and self.name != "toy":
+            raise ConfigError("path", f"is required with model={self.name}: a checkpoint folder or a hub name")
+
+
+@dataclass
+class SamplingConfig(Node):
+    """Which frames of a video are read, and how large. Exactly one of `fps` and `nframes` is set.
+
+    `min_frames` and `max_frames` bound what `fps` gives; pixels are counted a frame, `total_pixels` over the video.
+
+    Example::
+
+        python train.py data.sampling.fps=2 data.sampling.nframes=null data.sampling.max_frames=64
+    """
+
+    fps: float | None = number(None, gt=0)
+    nframes: int | None = number(16, ge=2)
+    min_frames: int = number(4, ge=2)
+    max_frames: int = number(768, ge=2)
+    min_pixels: int = number(4 * 28 * 28, ge=1)
+    max_pixels: int = number(128 * 28 * 28, ge=1)
+    total_pixels: int | None = number(None, ge=1)
+
+    def check(self) -> None:
+        if self.fps is not None and self.nframes is not None:
+            raise ConfigError("fps", f"cannot be set together with nframes={self.nframes}; set one of them to null")
+        if self.fps is None and self.nframes is None:
+            raise ConfigError("fps", "one of fps and nframes must be set; both are null")
+        if self.nframes is not None and self.nframes % 2:
+            raise ConfigError("nframes", f"must be even, since frames enter the model in pairs, not {self.nframes}")
+        if self.min_frames > self.max_frames:
+            raise ConfigError("min_frames", f"={self.min_frames} is above max_frames={self.max_frames}")
+        if self.min_pixels > self.max_pixels:
+            raise ConfigError("min_pixels", f"={self.min_pixels} is above max_pixels={self.max_pixels}")
+        if self.total_pixels is not None and self.total_pixels < self.min_pixels:
+            raise ConfigError("total_pixels", f"={self.total_pixels} is below min_pixels={self.min_pixels}")
+
+
+@dataclass
+class ToyDataConfig(Node):
+    """How many clips of coloured shapes `data=toy` renders, and how they look.
+
+    Example::
+
+        python train.py data.toy.train_clips=200 data.toy.seed=3
+    """
+
+    train_clips: int = number(400, ge=1)
+    validation_clips: int = number(50, ge=1)
+    test_clips: int = number(200, ge=1)
+    seed: int = number(0, ge=0)
+    num_frames: int = number(8, ge=2)
+    frame_size: int = number(56, ge=28)
+    fps: int = number(4, ge=1)
+
+
+@dataclass
+class DataConfig(Node):
+    """Rows, where their videos and images lie, and how a row becomes a prompt.
+
+    `path` holds the training rows; `sft_path` those of the warm-up and `eval_path` those of the evaluation where they
+    differ. `prompt` is a name under conf/prompts or a file.
+
+    Example::
+
+        python train.py data=video_r1 data.path=rows.json data.media_root=/videos
+    """
+
+    name: str = "toy"
+    format: str = "toy"
+    path: str | None = free_text()
+    sft_path: str | None = free_text()
+    eval_path: str | None = free_text()
+    media_root: str | None = free_text()
+    prompt: str = free_text("toy")
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    decoder: str = choice("auto", "auto", "decord", "torchcodec", "pyav")
+    modality: str = choice("any", "any", "video", "image")
+    on_error: str = choice("raise", "raise", "skip")
+    limit: int | None = number(None, ge=1)
+    workers: int = number(0, ge=0)
+    max_prompt_tokens: int | None = number(16384, ge=1)
+    toy: ToyDataConfig = field(default_factory=ToyDataConfig)
+
+    def check(self) -> None:
+        if self.format != "toy" and not (self.path or self.eval_path or self.sft_path):
+            raise ConfigError("path", f"is required with data={self.name}: a file of rows")

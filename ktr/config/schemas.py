@@ -1,0 +1,144 @@
+"""Schemas of the three entries: one typed node for each group, and the pairs across groups that cannot work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ktr.config.fields import ConfigError, Node, free_text, items, number
+from ktr.config.schema_inputs import DataConfig, ModelConfig
+from ktr.config.schema_learning import GrpoConfig, KtrConfig, RewardConfig, SftConfig
+from ktr.config.schema_running import EvalConfig, LoggerConfig, RolloutConfig
+
+STAGES = ("sft", "rl", "eval")
+
+
+@dataclass
+class RunConfig(Node):
+    """What every entry has: where the run folder lies (`output_dir`/`name`/id), the seed, and trusted plugins.
+
+    `plugins` lists dotted prefixes whose objects may be built by `_target_`, beside the project's own.
+
+    Example::
+
+        python train.py name=first_try seed=1 plugins=[my_package.rewards]
+    """
+
+    name: str = "toy"
+    seed: int = number(0, ge=0)
+    output_dir: str = free_text("outputs")
+    plugins: list[str] = items()
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+
+    def check(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
+            raise ConfigError("name", f"names a folder: letters, digits, '.', '_' and '-' only, not {self.name!r}")
+        for prefix in self.plugins:
+            if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", prefix):
+                raise ConfigError("plugins", f"{prefix!r} is not a dotted module name such as my_package.rewards")
+
+    def check_length(self, key: str, new_tokens: int) -> None:
+        """Refuses completions that the toy model, whose length is known beforehand, has no room for."""
+        prompt, longest = self.data.max_prompt_tokens, self.model.toy.max_length
+        if self.model.path is None and prompt is not None and prompt + new_tokens > longest:
+            raise ConfigError(
+                key,
+                f"={new_tokens} and data.max_prompt_tokens={prompt} together exceed model.toy.max_length={longest}",
+            )
+
+
+@dataclass
+class TrainConfig(RunConfig):
+    """`train.py`: the stages of a run, in order. `resume` names a run folder to go on in.
+
+    Example::
+
+        python train.py stages=[rl,eval] model.path=outputs/toy/20260101-120000-ab12cd/checkpoints/sft
+    """
+
+    stages: list[str] = items(*STAGES)
+    resume: str | None = free_text()
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    ktr: KtrConfig = field(default_factory=KtrConfig)
+    trainer: GrpoConfig = field(default_factory=GrpoConfig)
+    sft: SftConfig = field(default_factory=SftConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+
+    def check(self) -> None:
+        super().check()
+        if not self.stages or self.stages != [stage for stage in STAGES if stage in self.stages]:
+            raise ConfigError("stages", f"must list some of {', '.join(STAGES)}, in this order, not {self.stages}")
+        if "rl" in self.stages:
+            self._check_rl()
+        if "eval" in self.stages:
+            self.check_length("eval.max_new_tokens", self.eval.max_new_tokens)
+
+    def _check_rl(self) -> None:
+        if self.rollout.temperature == 0:
+            raise ConfigError("rollout.temperature", "must be above 0 in training: greedy completions are all the same")
+        if not self.reward.components:
+            raise ConfigError("reward.components", "is empty: the rl stage needs at least one reward")
+        self.check_length("rollout.max_new_tokens", self.rollout.max_new_tokens)
+        prompt, row = self.data.max_prompt_tokens, self.trainer.max_packed_tokens
+        if prompt is not None and row is not None and prompt + self.rollout.max_new_tokens > row:
+            raise ConfigError(
+                "trainer.max_packed_tokens",
+                f"={row} cannot hold data.max_prompt_tokens={prompt} and one completion of "
+                f"rollout.max_new_tokens={self.rollout.max_new_tokens}",
+            )
+
+
+@dataclass
+class EvaluateConfig(RunConfig):
+    """`evaluate.py`: measures one checkpoint on the rows of `data`.
+
+    Example::
+
+        python evaluate.py model.path=outputs/toy/20260101-120000-ab12cd/checkpoints/rl
+    """
+
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+
+    def check(self) -> None:
+        super().check()
+        self.check_length("eval.max_new_tokens", self.eval.max_new_tokens)
+
+
+@dataclass
+class PredictConfig(RunConfig):
+    """`predict.py`: one question about one video, one image, or neither.
+
+    `start` and `end` (seconds) cut the video; `tokens` also writes a page of coloured tokens, to `output` where set.
+
+    Example::
+
+        python predict.py model=qwen2_5_vl_7b data=video_r1 video=clip.mp4 question="What happens first?"
+    """
+
+    question: str = free_text("")
+    video: str | None = free_text()
+    image: str | None = free_text()
+    start: float | None = number(None, ge=0)
+    end: float | None = number(None, gt=0)
+    options: list[str] = items()
+    problem_type: str = "free-form"
+    max_new_tokens: int = number(1024, ge=1)
+    temperature: float = number(0.0, ge=0)
+    tokens: bool = False
+    output: str | None = free_text()
+
+    def check(self) -> None:
+        super().check()
+        if not self.question.strip():
+            raise ConfigError("question", 'is required: predict.py question="What happens first?"')
+        if self.video and self.image:
+            raise ConfigError("video", "cannot be set together with image; leave one of them out")
+        if (self.start is not None or self.end is not None) and not self.video:
+            raise ConfigError("start" if self.start is not None else "end", "cuts a video, so video must be set")
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise ConfigError("start", f"={self.start:g} is not before end={self.end:g}")
+        self.check_length("max_new_tokens", self.max_new_tokens)

@@ -1,0 +1,1 @@
+"""Rows, media and prompts."""

@@ -1,0 +1,1 @@
+VOCABULARY = ("red", "blue", "then", "first", "last", ".", "?", "2")

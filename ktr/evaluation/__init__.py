@@ -1,0 +1,1 @@
+"""Evaluation: generate, score, record, and measure with intervals."""

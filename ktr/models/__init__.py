@@ -1,0 +1,1 @@
+"""Model families, positions, prompt encoding and checkpoint loading."""

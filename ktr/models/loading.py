@@ -1,0 +1,140 @@
+"""Loading a checkpoint: model, processor and family, the same way for a toy and for a released model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from ktr.models.families import Family, family_of, unwrap_model
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
+    from transformers import PreTrainedModel, ProcessorMixin
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+LANGUAGE_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class LoadedModel(NamedTuple):
+    """A model in evaluation mode with what belongs to it."""
+
+    model: PreTrainedModel
+    processor: ProcessorMixin
+    family: Family
+
+
+def load_model(
+    path: str | Path,
+    *,
+    dtype: str = "float32",
+    attn_implementation: str = "sdpa",
+    freeze_vision: bool = True,
+    device: str | torch.device | None = None,
+) -> LoadedModel:
+    """Loads a Qwen2-VL, Qwen2.5-VL or Qwen3-VL checkpoint; code in the checkpoint is never run.
+
+    Args:
+        path: a folder, or a name `owner/model` on the Hugging Face Hub.
+        dtype: `float32`, `bfloat16` or `float16`.
+        attn_implementation: an attention function of transformers.
+        freeze_vision: no gradient for the vision tower (its merger included).
+        device: where to put the model; None leaves it on the CPU.
+
+    Raises:
+        ValueError: the checkpoint is missing or incomplete, its family or the dtype unknown.
+    """
+    from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+    name = str(path)
+    _check_exists(name)
+    try:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"checkpoint {name!r} has no readable config: {_first_line(error)}") from error
+    family = family_of(config)
+    try:
+        processor = AutoProcessor.from_pretrained(name, trust_remote_code=False)
+        model = AutoModelForImageTextToText.from_pretrained(
+            name,
+            config=config,
+            dtype=DTYPES[dtype],
+            attn_implementation=attn_implementation,
+            trust_remote_code=False,
+        )
+    except OSError as error:
+        raise ValueError(f"checkpoint {name!r} is incomplete: {_first_line(error)}") from error
+    if freeze_vision:
+        freeze_vision_tower(model)
+    if device is not None:
+        model.to(device)
+    model.eval()
+    logger.info("loaded %s (%s, %s parameters, %s)", name, family.name, f"{model.num_parameters():,}", dtype)
+    return LoadedModel(model, processor, family)
+
+
+def freeze_vision_tower(model: torch.nn.Module) -> None:
+    """Turns off gradients of the vision tower, so that its features can be computed once and shared."""
+    unwrap_model(model).model.visual.requires_grad_(False)
+
+
+def vision_is_frozen(model: torch.nn.Module) -> bool:
+    """True where no parameter of the vision tower is trained."""
+    return not any(parameter.requires_grad for parameter in unwrap_model(model).model.visual.parameters())
+
+
+def lora_config(
+    *,
+    rank: int = 16,
+    alpha: int = 32,
+    dropout: float = 0.0,
+    target_modules: Sequence[str] | str | None = None,
+) -> LoraConfig:
+    """LoRA (arXiv 2106.09685) on the language model's projections, for the trainer to apply.
+
+    Args:
+        rank, alpha, dropout: of the adapters.
+        target_modules: names or one regular expression as in PEFT; by default every projection of the language model
+            and none of the vision tower, whose layers share some of the names.
+
+    Raises:
+        ValueError: the rank is not positive.
+    """
+    from peft import LoraConfig
+
+    if rank < 1:
+        raise ValueError(f"a LoRA rank must be at least 1, got {rank}")
+    if target_modules is None:
+        target_modules = rf".*language_model.*\.({'|'.join(LANGUAGE_PROJECTIONS)})"
+    return LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        target_modules=target_modules if isinstance(target_modules, str) else list(target_modules),
+        task_type="CAUSAL_LM",
+    )
+
+
+def _check_exists(name: str) -> None:
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"{name!r} is a folder without a config.json, so it is no checkpoint")
+        return
+    if folder.exists():
+        raise ValueError(f"{name!r} is a file; give the checkpoint's folder")
+    on_hub = name.count("/") == 1 and not name.startswith(("/", ".", "~"))
+    if not on_hub:
+        raise ValueError(f"no checkpoint at {name!r}: give an existing folder or a name owner/model on the Hub")
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

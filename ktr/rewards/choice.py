@@ -1,0 +1,259 @@
+"""Scorer of multiple choice: the answer must name exactly one of the row's options.
+
+An answer is read in the order in which people are explicit: the whole answer is a label, an option's line or an
+option's text; a statement ("the answer is", "I choose", "is correct"), the last one counting; a label that opens the
+answer; a single label anywhere; the text of a single option. What is negated ("not B but C") is not named.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ktr.rewards.options import Options, comparable, gold_index, read_options
+from ktr.rewards.text import ANSWER_WORDS, boxed_contents, unwrap
+from ktr.rewards.verdict import Outcome, Status, right_or_wrong
+
+_MASK = "\ue000"  # stands for the text of an option, so that letters inside it are not read as labels
+_LETTER = "A-Za-z\u00c0-\u024f"
+_OPEN, _CLOSE = r"[(\[{\"'<“‘]", r"[)\]}\"'>”’]"
+_KIND = r"(?:options?|choices?|opt\.|alternatives?|selections?|letters?)"
+
+_NEGATED_BEFORE = re.compile(
+    r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bexcept(?:\s+for)?|\brather\s+than|\binstead\s+of|\bunlike|\bover|\bthan"
+    r"|\bexclud\w+|\beliminat\w+|\brul(?:e|ed|ing)\s+out|\bcannot|\bnicht|\bkein\w*|不是|不选|不選|而非|并非|排除)"
+    rf"\s*(?:\b(?:be|is|just|only|simply)\b\s*)*(?:\bthe\b\s*)?(?:\b(?:{_KIND}|answer)\b\s*:?\s*)?{_OPEN}*\s*$",
+    re.IGNORECASE,
+)
+_NEGATED_AFTER = re.compile(
+    rf"^{_CLOSE}*[\s{_MASK}.,:]*\b(?:is|are|was|were|seems?|looks?|can|could|would|does|do|has|have|must)\s*"
+    r"(?:n['’]t\b|\s*not\b|(?:\w+\s+){0,2}?(?:wrong|incorrect|false|excluded|eliminated|impossible|implausible|unlikely"
+    r"|ruled\s+out|mistaken|invalid|out)\b)",
+    re.IGNORECASE,
+)
+_STATED_BEFORE = re.compile(
+    rf"(?:(?<![{_LETTER}])(?:{ANSWER_WORDS})\s*(?:here\s+|{_KIND}\s+)?"
+    r"|(?<![" + _LETTER + r"])(?:one|verdict|conclusion|pick|choice|option|selection|solution|label)\s*(?=\bis|\bmust|:|=)"
+    r"|(?:\b(?:it|this|that|which|here)(?=\s|['’]s))\s*(?=['’]s|is|must|should|would|has)"
+    r"|\b(?:choos(?:e|ing)|chose|pick(?:ed|ing)?|select(?:ed|ing)?|go(?:ing)?\s+(?:with|for)|opt(?:ed|ing)?\s+for"
+    r"|settl(?:e|ing)\s+(?:on|for)|say|conclude|prefer|vote\s+for)\s+"
+    r"|\b(?:so|therefore|thus|hence|finally|consequently)\b\s*[,:]?\s*"
+    r"|(?:=>|[-=]>|→|⇒|∴)\s*|选择?|選擇?)"
+    r"(?:['’]s\b|\b(?:is|are|was|ist|lautet|es|est|must\s+be|should\s+be|would\s+be|will\s+be|has\s+to\s+be)\b|[是为為は은는]|應為|应为)?"
+    rf"\s*[:=：→]*\s*(?:\b(?:the|most|likely|probably|clearly|definitely|actually|simply|therefore|thus|indeed|{_KIND})\b"
+    rf"\s*:?\s*|{_OPEN})*\s*$",
+    re.IGNORECASE,
+)
+_STATED_AFTER = re.compile(
+    rf"^{_CLOSE}*[.,:]?[\s{_MASK}.,]*\b(?:is|was|must\s+be|seems|looks|appears)\s+(?:to\s+be\s+)?"
+    r"(?:(?!not\b|wrong\b)\w+\s+){0,3}?(?:correct|right|best|answer|true|accurate|suitable|appropriate)\b"
+    rf"|^{_CLOSE}*\s*(?:是正确|正确|是对的)",
+    re.IGNORECASE,
+)
+_JOINED = re.compile(
+    rf"\s*{_CLOSE}*[\s{_MASK}.:]*(?P<link>[,/&+、;]|\b(?:or|and|nor|und|oder|et|ou|y|o|e)\b|和|或|及|与|還是|还是|\s)"
+    rf"\s*(?:\b(?:or|and|maybe|possibly|perhaps|both|either|{_KIND})\b\s*)*{_OPEN}*\s*",
+    re.IGNORECASE,
+)
+_ENDS_ITEM = re.compile(rf"{_CLOSE}*\s*(?:$|[.,;:/&?!、。\n{_MASK})]|(?:or|and|are|both)\b|[和或])", re.IGNORECASE)
+_AFTER_LABEL_A = re.compile(
+    r"\s+(?:is|or|and|was|because|since|as|but|not|are|seems|looks|appears|matches|fits|describes|would|should|must|can|"
+    r"could|might|may|has|which|while|whereas|instead|rather|only|shows?)\b"
+)
+_AFTER_LABEL_I = re.compile(r"\s+(?:is|or|and|because|since|but|instead|rather|matches|fits|describes|shows)\b")
+_NAMES_BEFORE = re.compile(
+    r"\b(?:vitamins?|plan|types?|grade|hepatitis|team|group|class|section|figure|fig\.|part|points?|player|person|"
+    r"line|area|zone|room|gate|track|side|level|phase|model|version|step|angle|vertex|node|variable)\s+$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class _Mention:
+    index: int
+    start: int
+    end: int
+    plain: bool  # a bare token in the text, not wrapped and not called an option
+
+
+@dataclass(frozen=True)
+class _Patterns:
+    whole: re.Pattern[str]
+    with_text: re.Pattern[str]
+    token: re.Pattern[str]
+    texts: re.Pattern[str] | None
+    opening: re.Pattern[str]
+
+
+def score_choice(answer: str, gold: str, options: tuple[str, ...]) -> Outcome:
+    """1 when the answer names the gold option and no other; see the module's text for how it is read.
+
+    Raises ValueError when the gold names none of the options.
+    """
+    choices = read_options(options)
+    right = gold_index(gold, choices)
+    named, status = read_choice(answer, choices)
+    if named is None:
+        return Outcome(0.0, status)
+    return right_or_wrong(named == right, choices.labels[named])
+
+
+def read_choice(answer: str, options: Options) -> tuple[int | None, Status]:
+    """The index of the one option that the answer names, or None with the reason."""
+    boxed = set(boxed_contents(answer))
+    if len(boxed) > 1:
+        return None, "ambiguous"
+    text = unwrap(boxed.pop() if boxed else answer)
+    patterns = _patterns(options)
+    whole = patterns.whole.fullmatch(text)
+    if whole is not None and (found := options.index_of_label(whole["label"])) is not None:
+        return found, "ok"
+    if (found := options.index_of_text(text)) is not None:
+        return found, "ok"
+    line = patterns.with_text.match(text)
+    if line is not None and (found := options.index_of_text(line["text"])) is not None:
+        named = options.index_of_label(line["label"])
+        same_text = named is not None and options.texts[named] == comparable(line["text"])
+        return (named, "ok") if found == named or same_text else (None, "ambiguous")
+    return _read_sentence(text, options, patterns)
+
+
+@lru_cache(maxsize=4096)
+def _patterns(options: Options) -> _Patterns:
+    label = "|".join(re.escape(label) for label in sorted(options.labels, key=len, reverse=True))
+    upper = label if options.lettered else f"(?:{label})"
+    sides = r"[\s\"'()\[\]{}<>.,:;!?*“”‘’«»、。#_~-]*"
+    lead = rf"(?:(?:the\s+)?(?:(?:best|correct|final|right|my)\s+)*(?:{ANSWER_WORDS}|{_KIND})\s*(?:is\b)?\s*)*"
+    texts = sorted({text for text in options.texts if len(text) > 1 or text.isdigit()}, key=len, reverse=True)
+    return _Patterns(
+        whole=re.compile(rf"{sides}{lead}{sides}(?:{_KIND}\s*)?{sides}(?P<label>{label}){sides}(?:{_KIND})?{sides}", re.I),
+        with_text=re.compile(
+            rf"{sides}{lead}{sides}(?P<label>{label})(?![{_LETTER}0-9])[\s()\[\].,:;*“”、=-]*(?P<text>.+)", re.I | re.S
+        ),
+        token=re.compile(
+            rf"(?<![{_LETTER}0-9_'’.\\-])(?:(?P<kind>{_KIND}\s*[:#]?\s*{_OPEN}*)(?P<called>(?i:{label}))"
+            rf"|{_OPEN}\s*(?P<wrapped>(?i:{label}))(?=\s*{_CLOSE})|(?P<plain>{upper})|(?P<lower>(?i:{label})))"
+            rf"(?![{_LETTER}0-9_]|['’-][{_LETTER}]|\.[A-Z]\b)"
+        ),
+        texts=re.compile("|".join(_text_pattern(text) for text in texts), re.IGNORECASE) if texts else None,
+        opening=re.compile(rf"{sides}(?:{_KIND}\s*:?\s*{_OPEN}*\s*)?(?i:(?P<label>[a-z]))\s*[.):]", re.I),
+    )
+
+
+def _text_pattern(text: str) -> str:
+    left = r"(?<![\w])(?<!\d[.,])" if text[0].isascii() else ""
+    right = r"(?![\w])(?![.,]\d)" if text[-1].isascii() else ""
+    return left + r"\s+".join(map(re.escape, text.split())) + right
+
+
+def _read_sentence(text: str, options: Options, patterns: _Patterns) -> tuple[int | None, Status]:
+    texts_named: list[_Mention] = []
+    masked = text
+    if patterns.texts is not None:
+        for match in patterns.texts.finditer(text):
+            if (index := options.index_of_text(match[0])) is not None:
+                texts_named.append(_Mention(index, match.start(), match.end(), False))
+        masked = patterns.texts.sub(lambda match: _MASK * len(match[0]), text)
+    opening = patterns.opening.match(masked)
+    if opening is not None and options.lettered and options.index_of_label(opening["label"]) is None:
+        return None, "no_answer"
+    mentions = _positive(masked, [mention for match in patterns.token.finditer(masked) if (mention := _mention(match, options))])
+    stated = [mention for mention in mentions if _is_stated(masked, mention)]
+    mentions = [mention for mention in mentions if not _is_lower(masked, mention) or not mention.plain]
+    if stated:
+        return _unless_joined(masked, stated[-1], [*mentions, stated[-1]])
+    if mentions and (first := _opening_mention(masked, mentions, texts_named)) is not None:
+        return _unless_joined(masked, first, mentions)
+    if options.lettered or any(not mention.plain for mention in mentions):
+        usable = mentions if options.lettered else [mention for mention in mentions if not mention.plain]
+        if usable:
+            return _only({mention.index for mention in usable})
+    if options.lettered and re.fullmatch(rf"[{''.join(options.labels)}]{{2,}}", text):
+        return None, "ambiguous"
+    return _only({mention.index for mention in _positive(text, texts_named)})
+
+
+def _only(named: set[int]) -> tuple[int | None, Status]:
+    if len(named) == 1:
+        return named.pop(), "ok"
+    return None, "ambiguous" if named else "no_answer"
+
+
+def _mention(match: re.Match[str], options: Options) -> _Mention | None:
+    """The option a token names; None for the article "A", the pronoun "I", and letters of names ("vitamin C")."""
+    group = next(name for name in ("called", "wrapped", "plain", "lower") if match[name] is not None)
+    label, text = match[group], match.string
+    index = options.index_of_label(label)
+    assert index is not None, label
+    mention = _Mention(index, match.start(group), match.end(group), group in ("plain", "lower"))
+    after = text[mention.end :]
+    if not mention.plain or not options.lettered:
+        article = group == "called" and label in ("a", "i") and re.match(rf"\s+[{_LETTER}{_MASK}]", after)
+        return None if article else mention
+    if label.upper() in "AI" and re.match(rf"\s+[{_LETTER}{_MASK}]", after):
+        follows = _AFTER_LABEL_A if label.upper() == "A" else _AFTER_LABEL_I
+        if label.islower() or not follows.match(after):
+            return None
+    return None if _NAMES_BEFORE.search(text, max(0, mention.start - 20), mention.start) else mention
+
+
+def _is_lower(text: str, mention: _Mention) -> bool:
+    return text[mention.start : mention.end].islower()
+
+
+def _positive(text: str, mentions: list[_Mention]) -> list[_Mention]:
+    """The mentions that are not negated, a negation carrying over lists: "neither A nor B", "A and D are wrong"."""
+    before = [bool(_NEGATED_BEFORE.search(text, max(0, m.start - 60), m.start)) for m in mentions]
+    after = [bool(_NEGATED_AFTER.match(text[m.end : m.end + 80])) for m in mentions]
+    links = [
+        match["link"].strip().lower() if (match := _JOINED.fullmatch(text, a.end, b.start)) else None
+        for a, b in zip(mentions, mentions[1:], strict=False)
+    ]
+    for i, link in enumerate(links):
+        if before[i] and link in ("or", "nor", "and", "/", "oder", "或", "和"):
+            before[i + 1] = True
+    for i in reversed(range(len(links))):
+        if after[i + 1] and links[i]:
+            after[i] = True
+    return [m for m, negated_before, negated_after in zip(mentions, before, after, strict=True) if not (negated_before or negated_after)]
+
+
+def _is_stated(text: str, mention: _Mention) -> bool:
+    if _STATED_AFTER.match(text[mention.end : mention.end + 80]):
+        return not (mention.plain and _is_lower(text, mention))
+    if not _STATED_BEFORE.search(text, max(0, mention.start - 80), mention.start):
+        return False
+    return not _is_lower(text, mention) or bool(re.match(rf"{_CLOSE}*\s*(?:[^\w\s]|$|\s\D)", text[mention.end :]))
+
+
+def _opening_mention(text: str, mentions: list[_Mention], texts_named: list[_Mention]) -> _Mention | None:
+    """The label that opens the answer, when what follows it is not another option's label or text."""
+    first = mentions[0]
+    lead = text[: first.start]
+    if not re.fullmatch(rf"[\s\W_]*(?:{_KIND})?[\s\W_]*", lead, re.IGNORECASE):
+        return None
+    after = text[first.end :]
+    if not re.match(rf"\s*(?:[^\w\s]|{_MASK}|\n)|\s+(?:because|since|as|is)\b", after):
+        return None
+    other_lines = {
+        m.index for m in mentions[1:] if re.match(rf"\s*[.):]", text[m.end :]) and re.search(r"(?:^|[\n;.])\W*$", text[: m.start])
+    }
+    follows = next((m for m in texts_named if not text[first.end : m.start].strip(" .):,;-–\n")), None)
+    if other_lines - {first.index} or (follows is not None and follows.index != first.index):
+        return None
+    return first
+
+
+def _unless_joined(text: str, mention: _Mention, mentions: list[_Mention]) -> tuple[int | None, Status]:
+    """The mentioned option, unless it stands in a list with another one ("B or C", "A, B")."""
+    for other in mentions:
+        left, right = sorted((mention, other), key=lambda m: m.start)
+        if other.index == mention.index or left.end > right.start:
+            continue
+        link = _JOINED.fullmatch(text, left.end, right.start)
+        if link is None:
+            continue
+        if link["link"].isalpha() or link["link"] in "/&+" or _ENDS_ITEM.match(text[right.end :]):
+            return None, "ambiguous"
+    return mention.index, "ok"

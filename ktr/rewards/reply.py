@@ -1,0 +1,93 @@
+"""Reading a reply's tags: which part is the answer, and does the reply keep the form.
+
+The form is one non-empty `<think>` block, then one non-empty `<answer>` block, and nothing else. Reading is more
+forgiving than rewarding: tags in any case are read, text around the blocks is ignored, but two answers are never
+reduced to one, and a block that was not closed is a cut-off reply.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ktr.rewards.verdict import Status
+
+_TAG = re.compile(r"<\s*(/?)\s*(think|answer)\s*>", re.IGNORECASE)
+_FORM = re.compile(r"<think>(.*?)</think>\s*<answer>(.*?)</answer>", re.DOTALL)
+_END_TOKENS = re.compile(r"(?:\s*(?:<\|[A-Za-z0-9_]+\|>|</s>|<eos>|<pad>|<end_of_turn>))+\s*\Z")
+
+
+class ReadReply(NamedTuple):
+    """`answer` is the stripped answer text (None where there is none); `tagged` says that it stood in a block."""
+
+    answer: str | None
+    status: Status
+    tagged: bool
+
+
+def strip_end_tokens(text: str) -> str:
+    """The text without outer whitespace and without end-of-turn or padding tokens at its end."""
+    return _END_TOKENS.sub("", text).strip()
+
+
+def format_score(reply: str) -> float:
+    """1.0 for `<think>...</think><answer>...</answer>`: lower-case tags, neither block empty, no nested tag."""
+    form = _FORM.fullmatch(strip_end_tokens(reply))
+    if form is None:
+        return 0.0
+    well_formed = all(block.strip() and not _TAG.search(block) for block in form.groups())
+    return 1.0 if well_formed else 0.0
+
+
+def read_reply(reply: str, require_tags: bool = True) -> ReadReply:
+    """Find the one answer that follows the reasoning.
+
+    With `require_tags=False` a reply without any answer tag is read as a whole (what direct prompts ask for).
+    """
+    rest, reasoning_open = _after_reasoning(strip_end_tokens(reply))
+    tags = [tag for tag in _TAG.finditer(rest) if tag[2].lower() == "answer"]
+    opening = [tag for tag in tags if not tag[1]]
+    if len(opening) > 1:
+        return ReadReply(None, "ambiguous", True)
+    if opening:
+        closing = next((tag for tag in tags if tag[1] and tag.start() >= opening[0].end()), None)
+        if closing is None:
+            return ReadReply(None, "truncated", True)
+        answer = rest[opening[0].end() : closing.start()].strip()
+        return ReadReply(answer or None, "ok" if answer else "no_answer", True)
+    if reasoning_open:
+        return ReadReply(None, "truncated", False)
+    answer = "" if require_tags else _TAG.sub("", rest).strip()
+    return ReadReply(answer or None, "ok" if answer else "no_answer", False)
+
+
+def _after_reasoning(text: str) -> tuple[str, bool]:
+    """The text outside think blocks, and whether the reasoning was left open.
+
+    A closing tag before any opening one ends a reasoning that the prompt opened. A reasoning that is never closed
+    hides what stands in it, unless the reply ends with an answer block.
+    """
+    kept: list[str] = []
+    start, open_at, seen = 0, -1, False
+    for tag in _TAG.finditer(text):
+        if tag[2].lower() != "think":
+            continue
+        if not tag[1]:
+            if open_at < 0:
+                kept.append(text[start : tag.start()])
+                open_at = tag.end()
+        elif open_at >= 0:
+            start, open_at = tag.end(), -1
+        else:
+            kept = [*kept, text[start : tag.start()]] if seen else []
+            start = tag.end()
+        seen = True
+    if open_at < 0:
+        return " ".join([*kept, text[start:]]), False
+    tail = text[open_at:]
+    last_tag = None
+    for last_tag in _TAG.finditer(tail):
+        pass
+    if last_tag is not None and last_tag[1] and last_tag[2].lower() == "answer" and last_tag.end() == len(tail):
+        return " ".join([*kept, tail]), False
+    return " ".join(kept), True

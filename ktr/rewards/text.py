@@ -1,0 +1,108 @@
+"""Comparing and splitting texts, in any script."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+_WRAPPERS = (
+    "boxed|fbox|text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mathsf|mathtt|operatorname|emph|underline"
+)
+_WRAPPED = re.compile(r"\\(?:" + _WRAPPERS + r")\s*\{([^{}]*)\}")
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_MATH_DELIMITERS = re.compile(r"\\[()\[\]]|\$")
+_MARKDOWN = re.compile(r"\*+|`+|(?<!\w)_+|_+(?!\w)|^[ \t]*#+[ \t]+", re.MULTILINE)
+
+# Scripts written without spaces between words: Han, kana, bopomofo, Thai, Lao, Burmese, Khmer, Tibetan.
+_UNSPACED = (
+    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
+)
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_CHUNK = re.compile(f"[{_UNSPACED}]|[^\\s{_UNSPACED}]+")
+_WORD = re.compile(f"[{_UNSPACED}]|(?:(?![{_UNSPACED}_])\\w)+")
+
+ANSWER_WORDS = (
+    r"answers?|ans|antwort|l[öo]sung|respuesta|r[ée]ponse|resposta|risposta|antwoord|svar|odpowied[źz]|cevap|jawaban"
+    r"|ответ|答案|答え|解答|正解|정답|답"
+)
+_IS = r"is|are|was|would be|should be|must be|will be|ist|lautet|es|est|è|é|to|является|是|为|應為|应为|は|은|는"
+ANSWER_CUE = re.compile(
+    rf"(?<![^\W\d_])(?:(?:the|my|your|our|so|and|final|correct|right|best|die|la|le|l'|el|a|o|richtige|correcta|bonne)"
+    rf"\s+)*(?:{ANSWER_WORDS})(?:\s+(?:here|option|choice))?\s*(?:(?:{_IS})(?![^\W\d_])\s*[:=]?|[:=：]|→|->)\s*",
+    re.IGNORECASE,
+)
+
+
+def collapse(text: str) -> str:
+    return " ".join(text.split())
+
+
+@lru_cache(maxsize=16384)
+def normalise(text: str) -> str:
+    """The form texts are compared in: Unicode NFKC, case folded, single spaces, without one final stop."""
+    folded = collapse(unicodedata.normalize("NFKC", text).casefold())
+    return folded[:-1].rstrip() if folded.endswith((".", "。")) else folded
+
+
+def unwrap(text: str) -> str:
+    """NFKC text without LaTeX wrappers (`\\boxed{}`, `\\text{}`, `$`) and without Markdown emphasis."""
+    text = unicodedata.normalize("NFKC", text)
+    if "\\" in text or "$" in text:
+        text = _MATH_DELIMITERS.sub("", unwrap_commands(text))
+    return _MARKDOWN.sub("", text).strip()
+
+
+def unwrap_commands(text: str) -> str:
+    """Replace `\\boxed{x}`, `\\text{x}` and their like by `x`, inside out."""
+    while True:
+        text, replaced = _WRAPPED.subn(r" \1 ", text)
+        if not replaced:
+            return text
+
+
+def boxed_contents(text: str) -> list[str]:
+    """What stands in each `\\boxed{...}`, braces balanced, in order; an unclosed box is left out."""
+    contents = []
+    for opening in _BOXED.finditer(text):
+        depth = 1
+        for at in range(opening.end(), len(text)):
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            if depth == 0:
+                contents.append(text[opening.end() : at].strip())
+                break
+    return contents
+
+
+def has_unspaced_script(text: str) -> bool:
+    return _UNSPACED_CHARACTER.search(text) is not None
+
+
+def chunks(text: str) -> list[str]:
+    """Whitespace words, except that a character of a script without spaces stands alone.
+
+    >>> chunks("STOP 停车")
+    ['STOP', '停', '车']
+    """
+    return text.split() if text.isascii() else _CHUNK.findall(text)
+
+
+def words(text: str) -> list[str]:
+    """Runs of letters and digits; characters of scripts without spaces stand alone; punctuation is dropped."""
+    return _WORD.findall(text)
+
+
+def strip_answer_cue(text: str) -> str:
+    """The text without a leading "The answer is" or "Answer:" (in any of several languages)."""
+    cue = ANSWER_CUE.match(text)
+    return text[cue.end() :] if cue is not None and cue.end() < len(text) else text
+
+
+def after_last_cue(text: str) -> str:
+    """The rest of the line after the last answer cue that something follows, or the whole text without a cue."""
+    for cue in reversed(list(ANSWER_CUE.finditer(text))):
+        rest = text[cue.end() :].strip()
+        if rest:
+            return rest.splitlines()[0]
+    return text

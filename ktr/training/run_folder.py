@@ -1,0 +1,101 @@
+"""The run folder: what ran (config, versions, commit), what it measured, what it sampled.
+
+`metrics.jsonl` is the record of a run; trackers are copies. `completions.jsonl` keeps sampled replies with their
+rewards. Lines are appended whole and flushed, so a killed run leaves at most one torn last line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+TRACKED_PACKAGES = (
+    "torch", "torchvision", "transformers", "trl", "accelerate", "peft", "deepspeed", "vllm", "hydra-core",
+    "omegaconf", "qwen-vl-utils", "av", "decord", "wandb",
+)  # fmt: skip
+
+
+class RunFolder:
+    """Paths and writers of one run. Only the main process of a distributed run writes."""
+
+    def __init__(self, path: Path, *, is_main: bool = True) -> None:
+        self.path = Path(path)
+        self.is_main = is_main
+        if is_main:
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def completions(self) -> Path:
+        return self.path / "completions.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def append(self, path: Path, row: dict[str, Any]) -> None:
+        """One JSON line; numbers that JSON lacks (nan, inf) are written as null."""
+        if self.is_main:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(_finite(row), ensure_ascii=False) + "\n")
+
+    def write(self, name: str, value: dict[str, Any] | str) -> Path:
+        """A whole file, replaced atomically."""
+        path = self.path / name
+        if self.is_main:
+            text = value if isinstance(value, str) else json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n"
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        return path
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines() if line]
+
+
+def versions() -> dict[str, Any]:
+    """Interpreter, machine, the packages that decide results, and the project's commit where it is a checkout."""
+    packages = {}
+    for name in TRACKED_PACKAGES:
+        try:
+            packages[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "python": sys.version.split()[0],
+        "machine": platform.platform(),
+        "packages": packages,
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    root = Path(__file__).resolve().parents[2]
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,111 @@
+"""Sampled groups between rollout and loss: columns for rewards, metrics of a rollout, lines of `completions.jsonl`.
+
+Shapes: N prompts, G completions of each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accelerate.utils import gather_object
+
+from ktr.models.prompt_encoder import EncodedPrompt
+from ktr.rewards.runner import RewardTable
+from ktr.rollout.engine import Completion
+from ktr.training.advantages import GroupAdvantages
+
+
+@dataclass(frozen=True, eq=False)
+class SampledGroup:
+    """A prompt and the completions sampled for it."""
+
+    prompt: EncodedPrompt
+    completions: Sequence[Completion]
+
+
+# Columns that every reward is given, one value a completion, beside `prompts` and `completions`.
+REWARD_COLUMNS = (
+    "id", "question", "problem_type", "options", "answer", "category", "modality", "duration", "source",
+    "completion_ids", "truncated", "group",
+)  # fmt: skip
+
+
+def reward_columns(sampled: Sequence[SampledGroup]) -> dict[str, list[Any]]:
+    """Values of `REWARD_COLUMNS` for each completion, groups one after another."""
+    columns: dict[str, list[Any]] = {name: [] for name in REWARD_COLUMNS}
+    for number, group in enumerate(sampled):
+        row = group.prompt.row
+        for reply in group.completions:
+            for name in ("id", "question", "problem_type", "answer", "category", "modality", "duration", "source"):
+                columns[name].append(getattr(row, name))
+            columns["options"].append(list(row.options))
+            columns["completion_ids"].append(list(reply.token_ids))
+            columns["truncated"].append(reply.truncated)
+            columns["group"].append(number)
+    return columns
+
+
+def gathered_metrics(
+    sampled: Sequence[SampledGroup], table: RewardTable, advantages: GroupAdvantages
+) -> dict[str, float]:
+    """Means over the completions and groups of ALL ranks; a mean of nothing is left out.
+
+    Rewards are logged by component, then by problem type and modality. Lengths are those of the full completions.
+    """
+    values: dict[str, list[float]] = defaultdict(list)
+    replies = [(group, reply) for group in sampled for reply in group.completions]
+    for i, (group, reply) in enumerate(replies):
+        row = group.prompt.row
+        if table.total[i] is None:
+            values["rewards/abstained"].append(1.0)
+        else:
+            values["rewards/abstained"].append(0.0)
+            values["reward"].append(float(table.total[i]))
+        for name, scores in table.by_component.items():
+            if scores[i] is not None:
+                for key in (name, f"{name}/{row.problem_type}", f"{name}/{row.modality}"):
+                    values[f"rewards/{key}/mean"].append(float(scores[i]))
+        values["completions/mean_length"].append(float(len(reply.token_ids)))
+        values["completions/truncated"].append(float(reply.truncated))
+    for group in sampled:
+        distinct = len({tuple(reply.token_ids) for reply in group.completions})
+        values["completions/distinct"].append(distinct / len(group.completions))
+    values["groups/zero_variance"] += [float(flat) for flat in advantages.zero_variance_N.tolist()]
+    values["reward_std"] += [std for std in advantages.std_N.tolist() if std == std]
+    values["rewards/errors"].append(float(len(table.errors)))
+    gathered: dict[str, list[float]] = defaultdict(list)
+    for of_rank in gather_object([dict(values)]):
+        for name, numbers in of_rank.items():
+            gathered[name] += numbers
+    return {name: sum(numbers) / len(numbers) for name, numbers in sorted(gathered.items()) if numbers}
+
+
+def completion_rows(
+    sampled: Sequence[SampledGroup], table: RewardTable, advantages: GroupAdvantages, step: int
+) -> list[dict[str, Any]]:
+    """One line a completion: what was asked and shown, what was replied, what each reward said."""
+    rows = []
+    i = 0
+    for number, group in enumerate(sampled):
+        row, frames = group.prompt.row, group.prompt.frames
+        for place, reply in enumerate(group.completions):
+            rows.append(
+                {
+                    "step": step,
+                    "id": row.id,
+                    "question": row.question,
+                    "answer": row.answer,
+                    "frames": None if frames is None else list(frames.indices),
+                    "reply": reply.text,
+                    "tokens": len(reply.token_ids),
+                    "truncated": reply.truncated,
+                    "reward": table.total[i],
+                    "rewards": {name: scores[i] for name, scores in table.by_component.items()},
+                    "advantage": float(advantages.advantages_NG[number, place]),
+                }
+            )
+            i += 1
+    return rows

@@ -1,0 +1,214 @@
+"""Log-probs and entropies of every completion token under a view of the prompt, one packed row a group.
+
+The full view carries the policy's gradient; the reference, the blind view (no video) and the shuffled views (frames in
+another order) run without. All views keep the prompt's positions. Vision features are computed once where that is
+exact: given from outside for a frozen tower, captured from the policy's own forward for a trained one.
+
+Shapes: N completions over all groups, C tokens of the longest completion, B rows, L row tokens, P prompt tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ktr.models.families import (
+    Family,
+    VisionFeatures,
+    permute_patches,
+    permute_pixel_patches,
+    unwrap_model,
+    zero_features,
+)
+from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.training.packing import PackedPrompt, batch_rows, pack_rows, plan_rows, row_length, unpack
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringGroup:
+    """A prompt and token ids of its completions; `features` where the prompt's vision is already encoded."""
+
+    prompt: EncodedPrompt
+    completions: tuple[tuple[int, ...], ...]
+    features: VisionFeatures | None = None
+    drop_visual: bool = False
+
+    @property
+    def packed_prompt(self) -> PackedPrompt:
+        prompt = self.prompt
+        packed = PackedPrompt(prompt.input_ids_P, prompt.position_ids_3P, prompt.next_position)
+        return packed.without(prompt.visual_mask_P) if self.drop_visual else packed
+
+
+@dataclass(frozen=True, eq=False)
+class TokenScores:
+    """`logps_NC` (with gradient in the policy's full view), `entropy_NC` (detached, None where not computed) and, where
+    asked for, the detached vision features of each group that this very forward computed."""
+
+    logps_NC: torch.Tensor
+    entropy_NC: torch.Tensor | None
+    features: tuple[VisionFeatures | None, ...] | None = None
+
+
+class GroupScorer:
+    """Scores groups through a model whose head was fused by TRL's `add_fused_lm_head` (tiles, no logits kept).
+
+    `max_packed_tokens` bounds the padded tokens of one forward: longer groups are split into sub-groups that share
+    nothing, with the same result. `packing=False` gives every completion a row and a prompt of its own.
+    """
+
+    def __init__(self, family: Family, *, pad_token_id: int, max_packed_tokens: int, packing: bool = True) -> None:
+        self.family = family
+        self.pad_token_id = pad_token_id
+        self.max_packed_tokens = max_packed_tokens
+        self.packing = packing
+
+    def score(
+        self, model: nn.Module, groups: Sequence[ScoringGroup], *, capture_vision: bool = False
+    ) -> TokenScores:
+        """Scores of all completions of all groups, in order; positions past a completion's end are 0."""
+        device = next(model.parameters()).device
+        prompts = [group.packed_prompt for group in groups]
+        completions = [group.completions for group in groups]
+        counts = torch.tensor([len(group.completions) for group in groups])
+        first_N = (counts.cumsum(0) - counts).to(device)
+        longest = max(len(ids) for group in groups for ids in group.completions)
+        logps_NC = torch.zeros(int(counts.sum()), longest, device=device)
+        entropy_NC: torch.Tensor | None = None
+        rows = plan_rows(
+            [len(prompt.input_ids_P) for prompt in prompts],
+            [[len(ids) for ids in group.completions] for group in groups],
+            max_tokens=self.max_packed_tokens,
+            packing=self.packing,
+        )
+        lengths = [
+            row_length(len(prompts[row.group].input_ids_P), [len(completions[row.group][i]) for i in row.completions])
+            for row in rows
+        ]
+        captured: list[VisionFeatures | None] = [group.features for group in groups]
+        for indices in batch_rows(rows, lengths, max_tokens=self.max_packed_tokens):
+            batch = pack_rows(
+                [rows[i] for i in indices], prompts, completions, pad_token_id=self.pad_token_id, device=device
+            )
+            seen = [groups[row.group] for row in batch.rows]
+            with tower_outputs_of(model) if capture_vision else nullcontext([]) as tower_outputs:
+                output = model(
+                    input_ids=batch.input_ids_BL,
+                    position_ids=batch.position_ids_3BL,
+                    attention_mask=batch.attention_mask(),
+                    shift_labels=batch.labels_BL,
+                    fused_lm_head=True,
+                    use_cache=False,
+                    **self._vision_inputs(seen, device),
+                )
+            if tower_outputs:
+                features = split_tower_outputs(tower_outputs, [group.prompt for group in seen], self.family.merge_size)
+                for row, encoded in zip(batch.rows, features, strict=True):
+                    captured[row.group] = encoded
+            logps_NC = unpack(output.log_probs, batch, logps_NC, first_N)
+            if output.entropy is not None:
+                blank_NC = torch.zeros_like(logps_NC, requires_grad=False) if entropy_NC is None else entropy_NC
+                entropy_NC = unpack(output.entropy.detach(), batch, blank_NC, first_N)
+        return TokenScores(logps_NC, entropy_NC, tuple(captured) if capture_vision else None)
+
+    def _vision_inputs(self, groups: Sequence[ScoringGroup], device: torch.device) -> dict[str, object]:
+        """The forward's vision arguments for one group a row: encoded features where given, else pixels."""
+        seen = [group for group in groups if group.prompt.modality != "text" and not group.drop_visual]
+        if not seen:
+            return {}
+        prompts = [group.prompt for group in seen]
+        if all(group.features is not None for group in seen):
+            return {"mm_encoder_outputs": self.family.mm_encoder_outputs([group.features for group in seen], prompts)}
+        assert all(group.features is None for group in seen), "vision features are given for all groups or for none"
+        inputs = self.family.forward_inputs(prompts)
+        return {name: value.to(device) for name, value in inputs.items()}
+
+
+def valid_tokens(groups: Sequence[ScoringGroup], device: torch.device | str = "cpu") -> torch.Tensor:
+    """`(N, C)` bool: True up to and including each completion's last token."""
+    lengths_N = torch.tensor([len(ids) for group in groups for ids in group.completions], device=device)
+    return torch.arange(int(lengths_N.max()), device=device)[None] < lengths_N[:, None]
+
+
+def encode_once(family: Family, model: nn.Module, groups: Sequence[ScoringGroup]) -> list[ScoringGroup]:
+    """The groups with their vision encoded by `model`, without gradient: exact for as long as the tower is frozen."""
+    with torch.no_grad():
+        features = family.encode_vision(model, [group.prompt for group in groups])
+    return [replace(group, features=encoded) for group, encoded in zip(groups, features, strict=True)]
+
+
+@contextmanager
+def tower_outputs_of(model: nn.Module) -> Iterator[list[VisionFeatures]]:
+    """Detached outputs of the vision tower's forwards inside the block, in call order (images, then videos)."""
+    outputs: list[VisionFeatures] = []
+
+    def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+        # The tensors, not `output`: the model replaces its fields by per-image pieces.
+        layers = getattr(output, "deepstack_features", None) or ()
+        outputs.append(VisionFeatures(output.pooler_output.detach(), tuple(layer.detach() for layer in layers)))
+
+    handle = unwrap_model(model).model.visual.register_forward_hook(keep)
+    try:
+        yield outputs
+    finally:
+        handle.remove()
+
+
+def split_tower_outputs(
+    outputs: Sequence[VisionFeatures], prompts: Sequence[EncodedPrompt], merge_size: int
+) -> list[VisionFeatures | None]:
+    """Each prompt's features, from the tower's outputs over all images and then all videos of a forward."""
+    features: list[VisionFeatures | None] = [None] * len(prompts)
+    kinds = [kind for kind in ("image", "video") if any(prompt.modality == kind for prompt in prompts)]
+    for kind, output in zip(kinds, outputs, strict=True):
+        indices = [i for i, prompt in enumerate(prompts) if prompt.modality == kind]
+        sizes = [math.prod(prompts[i].grid_thw) // merge_size**2 for i in indices]
+        pooled = output.pooled_MH.split(sizes)
+        layers = [layer.split(sizes) for layer in output.deepstack]
+        for number, i in enumerate(indices):
+            features[i] = VisionFeatures(pooled[number], tuple(layer[number] for layer in layers))
+    return features
+
+
+def blind_groups(groups: Sequence[ScoringGroup], mode: str) -> list[ScoringGroup]:
+    """The groups without their video or image (Video-KTR, section 3).
+
+    `drop_tokens`: visual tokens are not in the row and the others keep their positions, which equals switching off
+    the attention to them. `zero_features`: visual tokens stay and carry zeros; the groups must hold features.
+    """
+    if mode == "drop_tokens":
+        return [replace(group, drop_visual=True, features=None) for group in groups]
+    if mode != "zero_features":
+        raise ValueError(f"blind mode {mode!r} is unknown: use drop_tokens or zero_features")
+    return [
+        replace(group, features=None if group.features is None else zero_features(group.features)) for group in groups
+    ]
+
+
+def shuffled_groups(
+    groups: Sequence[ScoringGroup], orders: Sequence[Sequence[int]], granularity: str, encoder: PromptEncoder
+) -> list[ScoringGroup]:
+    """The groups with time reordered: `orders[g]` lists temporal patches (`patch`) or frames (`frame`).
+
+    `patch` permutes encoded features where there are some, bit for bit equal to encoding the permuted video. `frame`
+    encodes the reordered frames again, so its groups carry pixels.
+    """
+    if granularity == "frame":
+        return [
+            replace(group, prompt=encoder.with_frame_order(group.prompt, order), features=None)
+            for group, order in zip(groups, orders, strict=True)
+        ]
+    if granularity != "patch":
+        raise ValueError(f"shuffle granularity {granularity!r} is unknown: use patch or frame")
+    return [
+        replace(group, prompt=permute_pixel_patches(group.prompt, order))
+        if group.features is None
+        else replace(group, features=permute_patches(group.features, group.prompt.grid_thw, order))
+        for group, order in zip(groups, orders, strict=True)
+    ]

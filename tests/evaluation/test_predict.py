@@ -1,0 +1,52 @@
+"""A question asked by hand becomes a row, and its reply is shown as the model wrote it."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from ktr.evaluation.predict import predict, question_row, render, split_reply
+
+
+@pytest.mark.parametrize(
+    ("reply", "reasoning", "answer"),
+    [
+        ("<think>a\nb</think><answer> B </answer>", "a\nb", "B"),
+        ("<think>never ends", "never ends", None),
+        ("<think>left open <answer>7</answer>", "left open", "7"),
+        ("just text", "just text", None),
+        ("before <answer>yes", "before", "yes"),
+        ("", "", None),
+    ],
+)
+def test_split_reply(reply, reasoning, answer):
+    assert split_reply(reply) == (reasoning, answer)
+
+
+def test_question_row_follows_media_and_options():
+    row = question_row("Which?", video="/v/clip one.mp4", options=["red", "blue"])
+    assert (row.media.kind, row.media.path) == ("video", "/v/clip one.mp4")
+    assert (row.problem_type, row.options) == ("multiple choice", ("A. red", "B. blue"))
+    assert question_row("What?", video="x.PNG").media.kind == "image"
+    assert question_row("What?").problem_type == "free-form"
+    with pytest.raises(ValueError, match="question is empty"):
+        question_row("  ")
+
+
+def test_predict_asks_once_and_prints_reply_literally(engine, encoder, greedy):
+    engine.wording = "<think>[bold]not markup[/bold]</think><answer>[red]{}</answer>"
+    prediction = predict(engine, encoder, question_row("Which?", video="clip.mp4"), greedy, seed=5)
+    assert prediction.answer == "[red]red"
+    assert engine.calls == [(("question",), 1, 5)]
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    console.print(render(prediction))
+    text = console.export_text()
+    assert "[bold]not markup[/bold]" in text and "[red]red" in text and "cut off" not in text
+
+
+def test_missing_answer_and_cut_off_reply_are_said(engine, encoder, greedy):
+    engine.wording, engine.truncated = "<think>{}", True
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    console.print(render(predict(engine, encoder, question_row("Which?"), greedy)))
+    text = console.export_text()
+    assert "the reply gives no answer" in text and "cut off" in text

@@ -1,0 +1,19 @@
+"""Train a vision-language model: supervised warm-up, reinforcement learning with key tokens, evaluation.
+
+`python train.py` runs the toy experiment; `python train.py --help` lists the groups and their choices.
+"""
+
+from pathlib import Path
+
+from ktr.config.cli import run_entry
+from ktr.config.schemas import TrainConfig
+
+
+def train(config: TrainConfig, run_dir: Path) -> None:
+    from ktr.training.pipeline import run  # Imported late: --help and --cfg answer without torch.
+
+    print(run(config, run_dir))
+
+
+if __name__ == "__main__":
+    run_entry("train", TrainConfig, train)

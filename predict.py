@@ -7,7 +7,7 @@ from ktr.config.schemas import PredictConfig
 
 
 def predict(config: PredictConfig, run_dir: Path) -> None:
-    from ktr.evaluation.predict import run  # Imported late: --help and --cfg answer without torch.
+    from ktr.evaluation.predict_entry import run  # Imported late: --help and --cfg answer without torch.
 
     print(run(config, run_dir))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+
+from peft import PeftConfig
+from torch import nn
 
 from ktr.attribution.settings import KeyTokenSettings
 from ktr.config.instantiate import build
@@ -13,15 +15,12 @@ from ktr.config.schema_inputs import DataConfig, ModelConfig
 from ktr.config.schema_learning import GrpoConfig, KtrConfig, RewardConfig
 from ktr.config.schema_running import EvalConfig, RolloutConfig
 from ktr.data.media import FrameSampling
-from ktr.data.prompts import load_template
-from ktr.data.rows import Row
+from ktr.data.prompts import PromptTemplate
 from ktr.models.loading import LoadedModel, load_model, lora_config
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.rewards.runner import RewardRunner
 from ktr.rollout.engine import RolloutEngine, SamplingSettings
 from ktr.training.objective_settings import ObjectiveSettings
-
-logger = logging.getLogger(__name__)
 
 
 def policy_model(settings: ModelConfig, path: str | Path, *, device: str | None = None) -> LoadedModel:
@@ -35,7 +34,7 @@ def policy_model(settings: ModelConfig, path: str | Path, *, device: str | None 
     )
 
 
-def adapters(settings: ModelConfig):
+def adapters(settings: ModelConfig) -> PeftConfig | None:
     """PEFT's LoRA config, or None where the whole model trains."""
     lora = settings.lora
     if lora.rank == 0:
@@ -48,7 +47,7 @@ def prompt_encoder(settings: DataConfig, loaded: LoadedModel, media_root: str | 
     return PromptEncoder(
         loaded.processor,
         loaded.family,
-        load_template(settings.prompt),
+        PromptTemplate.load(settings.prompt),
         FrameSampling(**asdict(settings.sampling)),
         media_root=media_root,
         decoder=settings.decoder,
@@ -56,10 +55,13 @@ def prompt_encoder(settings: DataConfig, loaded: LoadedModel, media_root: str | 
     )
 
 
-def rollout_engine(settings: RolloutConfig, model, loaded: LoadedModel, *, batch_size: int | None = None) -> RolloutEngine:
+def rollout_engine(
+    settings: RolloutConfig, model: nn.Module, loaded: LoadedModel, *, plugins: Sequence[str] = ()
+) -> RolloutEngine:
     """The engine of `rollout._target_` around `model` (the trained policy, adapters included)."""
     return build(
-        {"_target_": settings._target_, "batch_size": batch_size or settings.batch_size},
+        {"_target_": settings._target_, "max_batch_tokens": settings.max_batch_tokens},
+        plugins=plugins,
         model=model,
         tokenizer=loaded.processor.tokenizer,
         family=loaded.family,
@@ -111,19 +113,3 @@ def objective_settings(trainer: GrpoConfig, ktr: KtrConfig, *, max_new_tokens: i
         mask_kl=ktr.mask_kl,
         max_completion_length=max_new_tokens,
     )
-
-
-def check_modality(rows: Sequence[Row], settings: DataConfig) -> list[Row]:
-    """The rows, after refusing those of another modality than `data.modality` allows.
-
-    Raises:
-        ValueError: a row is of another kind; it is named.
-    """
-    if settings.modality != "any":
-        for row in rows:
-            if row.modality != settings.modality:
-                raise ValueError(
-                    f"row {row.id!r} is {row.modality} and data.modality={settings.modality}: set data.modality=any, or "
-                    "take the row out"
-                )
-    return list(rows)

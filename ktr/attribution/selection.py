@@ -47,15 +47,14 @@ def select_top(scores_GC: Tensor, valid_GC: Tensor, ratio: float) -> Tensor:
     """
     valid_GC = valid_GC.bool()
     counts_G = [num_selected(ratio, num_valid) for num_valid in valid_GC.sum(dim=1).tolist()]
-    # + 0.0 turns -0.0 into 0.0, which radix sorts hold for different numbers
-    ranked_GC = (scores_GC + 0.0).masked_fill(~valid_GC, -math.inf)
+    ranked_GC = scores_GC.masked_fill(~valid_GC, -math.inf)
     order_GC = ranked_GC.argsort(dim=1, descending=True, stable=True)
     rank_GC = torch.empty_like(order_GC).scatter_(
         1, order_GC, torch.arange(order_GC.shape[1], device=order_GC.device).expand_as(order_GC)
     )
     counts_G1 = torch.tensor(counts_G, device=scores_GC.device).unsqueeze(1)
     some_G1 = ((scores_GC != 0) & valid_GC).any(dim=1, keepdim=True)
-    return (rank_GC < counts_G1) & valid_GC & some_G1
+    return (rank_GC < counts_G1) & some_G1
 
 
 def select_quantile(scores_GC: Tensor, valid_GC: Tensor, ratio: float) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ktr.attribution.selection import combine_selections, select
-from ktr.attribution.settings import WEIGHT_FORMS, KeyTokenSettings
+from ktr.attribution.settings import SIGNALS, WEIGHT_FORMS, KeyTokenSettings
 
 EXPONENTIAL_CAP = 5.0
 
@@ -67,7 +67,7 @@ def token_weights(scores: Mapping[str, Tensor], valid_GC: Tensor, settings: KeyT
         assert score_GC.shape == valid_GC.shape, f"{signal}: {tuple(score_GC.shape)} against {tuple(valid_GC.shape)}"
         if not bool(torch.isfinite(score_GC[valid_GC]).all()):
             raise ValueError(f"the {signal} score of a valid token is not finite: its log-probs overflowed")
-    names = [signal for signal in settings.signals if signal in scores]
+    names = [signal for signal in SIGNALS if signal in scores]
     selected = {name: select(scores[name], valid_GC, settings.ratio(name), settings.scope) for name in names}
     key_GC = combine_selections(list(selected.values()), settings.combine) if names else valid_GC
     if settings.weights == "binary" or not names:
@@ -104,9 +104,7 @@ def _soft(score_GC: Tensor, valid_GC: Tensor, form: str) -> Tensor:
     else:
         centred_GC = torch.where(valid_GC, score_GC - score_GC.sum(dim=1, keepdim=True) / num_valid_G1, 0.0)
         deviation_G1 = (centred_GC.square().sum(dim=1, keepdim=True) / num_valid_G1).sqrt()
-        # equal scores leave only the rounding of their mean, which must not be blown up to unit variance
-        largest_G1 = score_GC.abs().amax(dim=1, keepdim=True)
-        z_GC = torch.where(deviation_G1 > 1e-12 * largest_G1, centred_GC / deviation_G1, 0.0)
+        z_GC = torch.where(deviation_G1 > 0, centred_GC / deviation_G1, 0.0)
         if form == "softmax":
             weights_GC = num_valid_G1 * z_GC.masked_fill(~valid_GC, -torch.inf).softmax(dim=1)
         elif form == "sigmoid":

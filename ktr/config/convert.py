@@ -1,4 +1,4 @@
-"""From plain nested values to typed nodes: every key known, every value of its type, every message with the full key."""
+"""From plain nested values to typed nodes: keys known, values of their types, messages with the full key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, TypeVar
 
 from ktr.config.fields import ConfigError, Node
@@ -54,7 +53,6 @@ def unknown_key(key: str, root: type) -> ConfigError:
     return ConfigError(key, f"unknown key; {parent or 'the top level'} has {', '.join(siblings) or 'no keys'}")
 
 
-@cache
 def schema_keys(schema: type, prefix: str = "") -> tuple[str, ...]:
     """All dotted keys of a schema, nodes included."""
     keys: list[str] = []
@@ -65,7 +63,6 @@ def schema_keys(schema: type, prefix: str = "") -> tuple[str, ...]:
     return tuple(keys)
 
 
-@cache
 def free_text_keys(schema: type, prefix: str = "") -> frozenset[str]:
     """The dotted keys whose command-line values may hold any character."""
     keys: set[str] = set()
@@ -79,7 +76,6 @@ def free_text_keys(schema: type, prefix: str = "") -> frozenset[str]:
     return frozenset(keys)
 
 
-@cache
 def field_types(schema: type) -> dict[str, Any]:
     """The resolved annotation of each field."""
     hints = typing.get_type_hints(schema)
@@ -115,7 +111,7 @@ def _scalar(hint: type, value: Any, key: str) -> Any:
         value = float(value)
     if type(value) is not hint:
         raise ConfigError(key, f"must be {WORDS[hint]}, not {value!r}")
-    if hint is float and not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(key, f"must be a finite number, not {value!r}")
     return value
 

@@ -20,7 +20,7 @@ def help_text(entry: str, overrides: Sequence[str] = ()) -> str:
     """The help of an entry, its settings as composed with `overrides`."""
     config = compose(entry, overrides, with_hydra=True)
     header, footer = config.hydra.help.header, config.hydra.help.footer
-    settings = OmegaConf.to_yaml(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+    settings = OmegaConf.to_yaml(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
     return (
         f"{header}\nGroups and their choices (group=choice):\n\n{_groups(entry, config)}\n"
         f"Settings (key=value; paths and questions may hold any character):\n\n{settings}\n{footer}"

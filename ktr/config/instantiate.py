@@ -65,7 +65,9 @@ def check_name(name: Any, *, plugins: Sequence[str] = ()) -> str:
         ConfigError: otherwise.
     """
     if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")) or "." not in name:
-        raise ConfigError("_target_", f"must be a dotted name such as ktr.rewards.components.AccuracyReward, not {name!r}")
+        raise ConfigError(
+            "_target_", f"must be a dotted name such as ktr.rewards.components.AccuracyReward, not {name!r}"
+        )
     private = [part for part in name.split(".") if part.startswith("_")]
     if private or not _allowed(name, plugins):
         places = ", ".join([f"{prefix}.*" for prefix in (*ALLOWED_PREFIXES, *plugins)])
@@ -110,7 +112,9 @@ def _locate(name: str) -> Any:
             continue
         for part in parts[split:]:
             if not hasattr(found, part):
-                raise ConfigError("_target_", f"{name!r} does not exist: {module_name} has no {'.'.join(parts[split:])}")
+                raise ConfigError(
+                    "_target_", f"{name!r} does not exist: {module_name} has no {'.'.join(parts[split:])}"
+                )
             found = getattr(found, part)
         return found
     raise ConfigError("_target_", f"{name!r} does not exist: no module {parts[0]}")

@@ -48,7 +48,7 @@ def _config_message(error: BaseException, schema: type) -> str:
     if isinstance(error, OverrideParseException):
         return (
             f"{error.override}: {_first_line(error)}; put a value with special characters in quotes of its own, "
-            "such as \"'key=\\\"a=b\\\"'\" in a shell"
+            'such as "\'key=\\"a=b\\"\'" in a shell'
         )
     if isinstance(error, ConfigCompositionException):
         group = re.search(r"Could not override '([^']+)'", str(error))

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from ktr.config.fields import ConfigError, Node, choice, free_text, items, number
 
+# The importers of `ktr.data.importers.FORMATS`, named here so that a typo is found before they are imported.
+ROW_FORMATS = ("video_r1", "rewatch_qa", "rewatch_captions", "benchmark", "plain")
+
 
 @dataclass
 class LoraConfig(Node):
@@ -146,7 +149,7 @@ class DataConfig(Node):
     """
 
     name: str = "toy"
-    format: str = "toy"
+    format: str = choice("toy", "toy", *ROW_FORMATS)
     path: str | None = free_text()
     sft_path: str | None = free_text()
     eval_path: str | None = free_text()

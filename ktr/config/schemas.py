@@ -125,7 +125,7 @@ class PredictConfig(RunConfig):
     start: float | None = number(None, ge=0)
     end: float | None = number(None, gt=0)
     options: list[str] = items()
-    problem_type: str = "free-form"
+    problem_type: str = ""
     max_new_tokens: int = number(1024, ge=1)
     temperature: float = number(0.0, ge=0)
     tokens: bool = False

@@ -73,7 +73,7 @@ def _plain(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(config, DictConfig):
         return dict(config)
     # Hydra's own node is no part of a run's settings and resolves only within a job.
-    config = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+    config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     try:
         values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:

@@ -12,100 +12,31 @@
 from __future__ import annotations
 
 import logging
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ktr.data.fields import Fields, gold_label, problem_type_of, split_options, untagged_answer, untagged_rationale
 from ktr.data.paths import resolve_media
 from ktr.data.prompts import clock
 from ktr.data.records import Record, read_records
-from ktr.data.rows import (
-    MEDIA_KINDS,
-    MULTIPLE_CHOICE,
-    Media,
-    Row,
-    RowError,
-    duplicate_ids,
-    label_options,
-    option_labels,
-)
+from ktr.data.rows import MEDIA_KINDS, MULTIPLE_CHOICE, Media, Row, RowError, duplicate_ids, label_options
 
 __all__ = ["FORMATS", "iter_rows", "load_rows", "resolve_media"]
 
 logger = logging.getLogger(__name__)
 
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
-_LETTER = re.compile(r"\(?([A-Z])\)?[.:]?")
-_REWATCH_OPTION = re.compile(r"^([A-Z])[:.] ", re.MULTILINE)
 # Where benchmarks say what kind of question a row is, and what they write there when they only mean its form.
 _KIND_FIELDS = ("task_type", "category", "ovo_task", "q_type_livesports", "original_question_type")
 _NO_KIND = ("none", "multiple-choice", "multiple choice", "open", "open-ended")
-
-
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """Typed access to a record's fields; every failure names the field."""
-
-    data: Mapping[str, Any]
-    default_id: str
-
-    def text(self, *names: str) -> str:
-        """The first of the fields that is present, as text."""
-        found = self.optional(*names)
-        if found is None:
-            state = "is null" if names[0] in self.data else "is missing"
-            raise RowError(f"the field {state}", field=names[0])
-        return found
-
-    def optional(self, *names: str) -> str | None:
-        for name in names:
-            value = self.data.get(name)
-            if value is None:
-                continue
-            if isinstance(value, str):
-                return value
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return str(value)
-            raise RowError(f"text is wanted, not {type(value).__name__}", field=name)
-        return None
-
-    def number(self, name: str) -> float | None:
-        value = self.optional(name)
-        if value is None or not value.strip():
-            return None
-        try:
-            number = float(value)
-        except ValueError:
-            raise RowError(f"{value!r} is not a number", field=name) from None
-        if not math.isfinite(number):
-            raise RowError(f"{value!r} is not a finite number", field=name)
-        return number
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        value = self.data.get(name)
-        if value is None:
-            return ()
-        if not isinstance(value, list | tuple):
-            raise RowError(f"a list of texts is wanted, not {type(value).__name__}", field=name)
-        return tuple(_Fields({name: item}, "").text(name) for item in value)
-
-    def identity(self, *names: str) -> str:
-        return self.optional(*names) or self.default_id
 
 
 def load_rows(
     format: str, path: str | Path, *, limit: int | None = None, rejects: list[RowError] | None = None
 ) -> list[Row]:
     """All rows of a file, or the first `limit`. See `iter_rows`; ids that occur twice are logged."""
-    rows: list[Row] = []
-    for row in iter_rows(format, path, rejects=rejects):
-        if limit is not None and len(rows) >= limit:
-            break
-        rows.append(row)
+    rows = list(islice(iter_rows(format, path, rejects=rejects), limit))
     twice = duplicate_ids(rows)
     if twice:
         logger.warning("%s: %d ids occur more than once, such as %s", path, len(twice), ", ".join(list(twice)[:3]))
@@ -128,7 +59,7 @@ def iter_rows(format: str, path: str | Path, *, rejects: list[RowError] | None =
     convert, file = FORMATS[format], Path(path)
     for record in read_records(file):
         try:
-            row = convert(_Fields(record.data, f"{file.stem}-{record.index}"))
+            row = convert(Fields(record.data, f"{file.stem}-{record.index}"))
         except RowError as error:
             located = _located(error, file, record)
             if rejects is None:
@@ -143,25 +74,25 @@ def _located(error: RowError, file: Path, record: Record) -> RowError:
     return error.located(file=file, line=record.line, index=record.index, row_id=str(row_id or ""))
 
 
-def video_r1(fields: _Fields) -> Row:
+def video_r1(fields: Fields) -> Row:
     """A row of Video-R1's published schema (RL: `solution`; COT: `process` too)."""
-    problem_type = _problem_type(fields.text("problem_type"))
+    problem_type = problem_type_of(fields.text("problem_type"))
     return _row(
         fields,
         question=fields.text("problem"),
         media=_media(fields),
         problem_type=problem_type,
         options=fields.texts("options"),
-        answer=_tagged_answer(fields.text("solution")),
-        rationale=_untagged(fields.optional("process"), _THINK),
+        answer=untagged_answer(fields.text("solution")),
+        rationale=untagged_rationale(fields.optional("process")),
         source=fields.optional("data_source") or "",
         category=problem_type,
     )
 
 
-def benchmark(fields: _Fields) -> Row:
+def benchmark(fields: Fields) -> Row:
     """A benchmark's row in EasyVideoR1's form. The kind of question is what each benchmark calls it."""
-    problem_type = _problem_type(fields.text("problem_type"))
+    problem_type = problem_type_of(fields.text("problem_type"))
     kinds = [fields.optional(name) for name in _KIND_FIELDS]
     return _row(
         fields,
@@ -169,14 +100,14 @@ def benchmark(fields: _Fields) -> Row:
         media=_media(fields),
         problem_type=problem_type,
         options=fields.texts("options"),
-        answer=_tagged_answer(fields.text("solution", "answer")),
-        rationale=_untagged(fields.optional("process"), _THINK),
+        answer=untagged_answer(fields.text("solution", "answer")),
+        rationale=untagged_rationale(fields.optional("process")),
         source=fields.optional("data_source") or "",
         category=next((kind for kind in kinds if kind and kind.casefold() not in _NO_KIND), problem_type),
     )
 
 
-def rewatch_qa(fields: _Fields) -> Row:
+def rewatch_qa(fields: Fields) -> Row:
     """A row of ReWatch-QA: the options of a multiple-choice question are the last lines of its text."""
     question = fields.text("problem")
     options: tuple[str, ...] = ()
@@ -184,7 +115,7 @@ def rewatch_qa(fields: _Fields) -> Row:
     if not isinstance(choice, bool):
         raise RowError("true or false is wanted", field="multiple_choice")
     if choice:
-        question, options = _split_options(question)
+        question, options = split_options(question)
     return _row(
         fields,
         question=question,
@@ -192,14 +123,14 @@ def rewatch_qa(fields: _Fields) -> Row:
         problem_type=MULTIPLE_CHOICE if choice else "open-ended",
         options=options,
         answer=fields.text("answer"),
-        rationale=_untagged(fields.optional("process"), _THINK),
+        rationale=untagged_rationale(fields.optional("process")),
         duration=fields.number("duration"),
         source="ReWatch-QA",
         category=fields.optional("question_type") or "",
     )
 
 
-def rewatch_captions(fields: _Fields) -> Row:
+def rewatch_captions(fields: Fields) -> Row:
     """Timestamped captions as a task: the answer has one line an event, `MM:SS-MM:SS: caption`."""
     video = fields.text("video")
     duration = fields.number("duration")
@@ -210,7 +141,7 @@ def rewatch_captions(fields: _Fields) -> Row:
     for event in events:
         if not isinstance(event, dict):
             raise RowError("an event is an object with start, end and caption", field="events")
-        part = _Fields(event, "")
+        part = Fields(event, "")
         start, end = part.number("start"), part.number("end")
         if start is None or end is None or not 0 <= start <= end:
             raise RowError(f"an event runs from {start} to {end}", field="events")
@@ -230,7 +161,7 @@ def rewatch_captions(fields: _Fields) -> Row:
     )
 
 
-def plain(fields: _Fields) -> Row:
+def plain(fields: Fields) -> Row:
     """A row in this project's own words; what it lacks has the plainest default."""
     options = fields.texts("options")
     declared = fields.optional("problem_type")
@@ -240,17 +171,17 @@ def plain(fields: _Fields) -> Row:
         fields,
         question=fields.text("question", "problem"),
         media=_plain_media(fields),
-        problem_type=_problem_type(declared),
+        problem_type=problem_type_of(declared),
         options=options,
-        answer=_tagged_answer(fields.text("answer", "solution")),
-        rationale=_untagged(fields.optional("rationale", "process"), _THINK),
+        answer=untagged_answer(fields.text("answer", "solution")),
+        rationale=untagged_rationale(fields.optional("rationale", "process")),
         duration=fields.number("duration"),
         source=fields.optional("source", "data_source") or "",
         category=fields.optional("category") or declared,
     )
 
 
-FORMATS: dict[str, Callable[[_Fields], Row]] = {
+FORMATS: dict[str, Callable[[Fields], Row]] = {
     "video_r1": video_r1,
     "rewatch_qa": rewatch_qa,
     "rewatch_captions": rewatch_captions,
@@ -259,16 +190,16 @@ FORMATS: dict[str, Callable[[_Fields], Row]] = {
 }
 
 
-def _row(fields: _Fields, *, identity: str | None = None, **values: Any) -> Row:
+def _row(fields: Fields, *, identity: str | None = None, **values: Any) -> Row:
     if values["problem_type"] == MULTIPLE_CHOICE:
         if not values["options"]:
             raise RowError("a multiple choice row needs its options", field="options")
         values["options"] = label_options(values["options"])
-        values["answer"] = _gold_label(values["answer"], values["options"])
+        values["answer"] = gold_label(values["answer"], values["options"])
     return Row(id=identity or fields.identity("problem_id", "id"), **values)
 
 
-def _media(fields: _Fields) -> Media | None:
+def _media(fields: Fields) -> Media | None:
     kind = fields.text("data_type")
     if kind == "text":
         return None
@@ -277,7 +208,7 @@ def _media(fields: _Fields) -> Media | None:
     return Media(kind, fields.text("path"), *_bounds(fields))
 
 
-def _plain_media(fields: _Fields) -> Media | None:
+def _plain_media(fields: Fields) -> Media | None:
     given = [kind for kind in ("video", "image") if fields.data.get(kind)]
     if len(given) == 2:
         raise RowError("a row has a video or an image, not both", field="image")
@@ -286,52 +217,5 @@ def _plain_media(fields: _Fields) -> Media | None:
     return _media(fields) if "path" in fields.data else None
 
 
-def _bounds(fields: _Fields) -> tuple[float | None, float | None]:
+def _bounds(fields: Fields) -> tuple[float | None, float | None]:
     return fields.number("start"), fields.number("end")
-
-
-def _problem_type(declared: str) -> str:
-    spelled = re.sub(r"[-_\s]+", " ", declared.strip())
-    return MULTIPLE_CHOICE if spelled.casefold() in ("multiple choice", "mcq") else declared.strip()
-
-
-def _tagged_answer(solution: str) -> str:
-    """The text in the answer tags. Without them: the bare text, or what a think block holds if that is all there is."""
-    found = _ANSWER.search(solution) or _THINK.match(solution.strip())
-    answer = found.group(1) if found else solution
-    if not found and ("<answer>" in answer or "</answer>" in answer):
-        raise RowError("the answer tags do not pair", field="solution")
-    return answer.strip()
-
-
-def _untagged(text: str | None, tag: re.Pattern[str]) -> str | None:
-    if text is None or not text.strip():
-        return None
-    found = tag.search(text)
-    return (found.group(1) if found else text).strip() or None
-
-
-def _gold_label(answer: str, options: tuple[str, ...]) -> str:
-    """The letter of the gold option, which may be given as letter, as the whole option or as its text."""
-    labels = option_labels(options) or []
-    letter = _LETTER.fullmatch(answer)
-    if letter and letter.group(1) in labels:
-        return letter.group(1)
-    same = [
-        label
-        for label, option in zip(labels, options, strict=True)
-        if answer in (option.strip(), re.sub(r"^\s*\(?[A-Z]\s*[.:)]\s*", "", option).strip())
-    ]
-    return same[0] if len(same) == 1 else answer
-
-
-def _split_options(problem: str) -> tuple[str, tuple[str, ...]]:
-    """Question and options of a text whose last lines are `A: ...`, `B: ...`; an option may run over several lines."""
-    starts = [match for match in _REWATCH_OPTION.finditer(problem) if match.start() > 0]
-    for first in range(len(starts)):
-        letters = [match.group(1) for match in starts[first:]]
-        if letters == [chr(ord("A") + number) for number in range(len(letters))] and len(letters) > 1:
-            bounds = [match.start() for match in starts[first:]] + [len(problem)]
-            options = tuple(problem[a:b].strip() for a, b in zip(bounds, bounds[1:], strict=False))
-            return problem[: bounds[0]].strip(), options
-    raise RowError("the text of a multiple choice question holds no options 'A: ...', 'B: ...'", field="problem")

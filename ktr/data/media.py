@@ -6,6 +6,8 @@ Shapes: T frames used, H and W after the only resize, both divisible by the mode
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,17 +72,26 @@ def load_frames(path: Path, media: Media, sampling: FrameSampling, *, factor: in
     Raises:
         MediaError: with a reason code; the file is never replaced by another, nor damaged frames by their neighbours.
     """
-    path = Path(path)
-    if not path.exists():
-        raise MediaError(path, "missing", "no such file")
-    if not path.is_file():
-        raise MediaError(path, "not_a_file", "not a regular file")
-    if path.stat().st_size == 0:
-        raise MediaError(path, "empty", "the file has 0 bytes")
-    path = path.absolute()
+    path = Path(path).absolute()
+    _check_file(path)
     if media.kind == "image":
         return _load_image(path, sampling, factor)
     return with_decoder(path, decoder, lambda reader, name: _load_video(path, media, sampling, factor, reader, name))
+
+
+def _check_file(path: Path) -> None:
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MediaError(path, "missing", "no such file") from error
+    except OSError as error:
+        raise MediaError(path, "unreadable", f"{error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise MediaError(path, "not_a_file", "not a regular file")
+    if status.st_size == 0:
+        raise MediaError(path, "empty", "the file has 0 bytes")
+    if not os.access(path, os.R_OK):
+        raise MediaError(path, "unreadable", "no permission to read it")
 
 
 def reorder_frames(frames: Frames, order: Sequence[int]) -> Frames:
@@ -108,7 +119,7 @@ def _sample_video(
     path: Path, media: Media, sampling: FrameSampling, factor: int, reader: VideoReader, backend: str
 ) -> Frames:
     times_N = reader.times_N
-    duration = reader.duration
+    duration, spacing = reader.duration, frame_interval(times_N, reader.rate)
     try:
         first, last = clip_span(times_N, media.start, media.end)
     except ValueError as error:
@@ -130,10 +141,10 @@ def _sample_video(
         source_size=source_size,
         duration=duration,
         total_frames=len(times_N),
-        fps=reader.rate,
+        fps=1.0 / spacing if spacing > 0 else 0.0,
         backend=backend,
         repeated=first == last,
-        clamped=clamped or (media.end is not None and media.end > duration + interval),
+        clamped=clamped or (media.end is not None and media.end > duration + spacing),
     )
 
 
@@ -214,5 +225,5 @@ def resize_frames(pixels_T3HW: torch.Tensor, size: tuple[int, int]) -> torch.Ten
 def _digest(pixels_T3HW: torch.Tensor, times: Sequence[float]) -> str:
     content = hashlib.blake2b(digest_size=16)
     content.update(repr((tuple(pixels_T3HW.shape), tuple(times))).encode())
-    content.update(memoryview(pixels_T3HW.contiguous().numpy()))
+    content.update(pixels_T3HW.contiguous().numpy().tobytes())
     return content.hexdigest()

@@ -1,6 +1,7 @@
 """Reading a video with torchcodec or decord; see `ktr.data.decoders.VideoReader`.
 
-Both are second choices: neither tells a damaged frame from a sound one, so `decoder=pyav` is the strict reader.
+Both are second choices: neither tells a damaged frame from a sound one, nor a damaged file from one it cannot decode,
+so `decoder=pyav` is the strict reader.
 Shapes: N frames in the file, H height, W width (after rotation).
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +18,17 @@ from ktr.data.paths import MediaError
 from ktr.data.sampling import UNEVEN_SHARE, frame_interval
 
 BATCH = 16
-"""Frames decoded at a time."""
+"""Frames torchcodec decodes at a time."""
+LATE_START = 1e-3
+"""Seconds; of a video stream that starts later than this, decord drops the first frames and repeats the last."""
 
 
 class DecordReader:
-    """One opened file, read by decord (which applies the rotation and knows the presentation times)."""
+    """One opened file, read by decord, which applies quarter turns itself.
+
+    Frames are read one by one from the start, because decord's seeking and skipping give other frames than asked for
+    in some files. Files that decord would number wrongly are refused; seeing that the stream starts late takes PyAV.
+    """
 
     def __init__(self, path: Path) -> None:
         import decord
@@ -36,7 +44,12 @@ class DecordReader:
             raise MediaError(path, "undecodable", f"decord cannot open it ({_first_line(error)})") from error
         if count == 0:
             raise MediaError(path, "undecodable", "decord finds no frame")
-        self.times_N = spans_N2[:, 0] - spans_N2[0, 0]
+        self.times_N = spans_N2[:, 0]
+        if (np.diff(self.times_N) <= 0).any():
+            raise MediaError(path, "undecodable", "decord finds no increasing presentation times")
+        if _starts_late(path):
+            raise MediaError(path, "undecodable", "decord skips the first frames of a file that does not start at 0 s")
+        self._next = 0
 
     @property
     def duration(self) -> float:
@@ -45,14 +58,22 @@ class DecordReader:
     def read(self, indices: Sequence[int]) -> Iterator[NDArray[np.uint8]]:
         import decord
 
-        for begin in range(0, len(indices), BATCH):
-            part = list(indices[begin : begin + BATCH])
-            try:
-                # decord.bridge.set_bridge() makes the batch a tensor of another library, for the whole process.
-                batch = self._reader.get_batch(part)
-            except (decord.DECORDError, RuntimeError) as error:
-                raise MediaError(self.path, "damaged", f"frames {part}: {_first_line(error)}") from error
-            yield from (np.asarray(batch.asnumpy() if hasattr(batch, "asnumpy") else batch))
+        if indices and indices[0] < self._next:
+            self._reader.seek(0)
+            self._next = 0
+        image_HW3: NDArray[np.uint8] | None = None
+        for index in indices:
+            if image_HW3 is None or index >= self._next:
+                try:
+                    for _ in range(index + 1 - self._next):
+                        frame = self._reader.next()
+                    image_HW3 = _as_array(frame)
+                except (decord.DECORDError, RuntimeError, StopIteration) as error:
+                    raise MediaError(self.path, "undecodable", f"frame {index}: {_first_line(error)}") from error
+                self._next = index + 1
+            if image_HW3 is None or image_HW3.shape[2] != 3:
+                raise MediaError(self.path, "undecodable", "decord does not unpack frames of this width")
+            yield image_HW3
 
     def recount(self) -> bool:
         return False
@@ -95,8 +116,7 @@ class TorchcodecReader:
         try:
             batch = self._decoder.get_frames_at(list(indices))
         except (RuntimeError, IndexError) as error:
-            detail = f"frames {list(indices)}: {_first_line(error)}"
-            raise MediaError(self.path, "undecodable" if indices[0] == 0 else "damaged", detail) from error
+            raise MediaError(self.path, "undecodable", f"frames {list(indices)}: {_first_line(error)}") from error
         return batch.pts_seconds.cpu().numpy().astype(np.float64)
 
     @property
@@ -109,7 +129,7 @@ class TorchcodecReader:
             try:
                 batch = self._decoder.get_frames_at(part)
             except (RuntimeError, IndexError) as error:
-                raise MediaError(self.path, "damaged", f"frames {part}: {_first_line(error)}") from error
+                raise MediaError(self.path, "undecodable", f"frames {part}: {_first_line(error)}") from error
             yield from batch.data.cpu().numpy()
 
     def recount(self) -> bool:
@@ -117,6 +137,21 @@ class TorchcodecReader:
 
     def close(self) -> None:
         del self._decoder
+
+
+def _starts_late(path: Path) -> bool:
+    try:
+        import av
+    except ImportError:
+        return False
+    with av.open(str(path), metadata_errors="ignore") as container:
+        stream = container.streams.video[0]
+        return bool(stream.start_time and stream.time_base and stream.start_time * stream.time_base > LATE_START)
+
+
+def _as_array(frame: Any) -> NDArray[np.uint8]:
+    """A decord frame as an array: `decord.bridge.set_bridge` makes it a tensor of some library, for the process."""
+    return np.asarray(frame.asnumpy() if hasattr(frame, "asnumpy") else frame)
 
 
 def _first_line(error: BaseException) -> str:

@@ -17,8 +17,8 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 class MediaError(ValueError):
     """A media file that cannot be used as asked.
 
-    `reason` is a stable code for counting: `missing`, `not_a_file`, `empty`, `undecodable`, `no_video`, `truncated`,
-    `damaged`, `no_times`, `bounds`, `aspect_ratio`, `rotation`, `outside_root`, `remote`, `no_backend`.
+    `reason` is a stable code for counting: `missing`, `unreadable`, `not_a_file`, `empty`, `undecodable`, `no_video`,
+    `truncated`, `damaged`, `no_times`, `bounds`, `aspect_ratio`, `rotation`, `outside_root`, `remote`, `no_backend`.
     The first cause is chained as `__cause__`.
     """
 

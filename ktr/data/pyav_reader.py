@@ -5,10 +5,10 @@ Shapes: N frames in the file, H height, W width (after rotation).
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import av
@@ -16,12 +16,11 @@ import numpy as np
 from av.container import InputContainer
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
+from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from ktr.data.paths import MediaError
 from ktr.data.sampling import frame_interval
-
-logger = logging.getLogger(__name__)
 
 KEEP_PACKETS_BYTES = 32 * 2**20
 """Files up to this size are read from disk once; larger ones are sought in again."""
@@ -86,9 +85,7 @@ class PyAVReader:
         keep = self.path.stat().st_size <= KEEP_PACKETS_BYTES
         self._packets: list[_Packet] = []
         try:
-            for packet in self._container.demux(self._stream):
-                if packet.size == 0 or packet.is_discard or not (self._packets or packet.is_keyframe):
-                    continue
+            for packet in self._stored(self._container, self._stream):
                 self._packets.append(_Packet(packet.pts, packet.is_keyframe, packet if keep else None))
         except av.FFmpegError as error:
             raise MediaError(self.path, "truncated", f"reading stops after {len(self._packets)} frames") from error
@@ -155,14 +152,14 @@ class PyAVReader:
         """Decoded frames with the number of the packet fed last, from packet `start` to the end of the stream."""
         context = self._stream.codec_context
         context.flush_buffers()
-        number = start
-        for number, packet in enumerate(self._data_from(start), start):
+        number, shown = start, 0
+        for number, packet in enumerate(chain(self._data_from(start), [None]), start):
             for frame in context.decode(packet):
                 self._decoded = True
+                if frame.pts is None and not self._exact:
+                    frame.pts = self._pts_by_rate(shown)
+                shown += 1
                 yield number, frame
-        for frame in context.decode(None):
-            self._decoded = True
-            yield number, frame
 
     def _data_from(self, start: int) -> Iterator[av.Packet]:
         if self._packets and self._packets[0].data is not None:
@@ -170,15 +167,35 @@ class PyAVReader:
                 assert packet.data is not None
                 yield packet.data
             return
-        target = self._packets[start].pts
-        self._container.seek(target or 0, stream=self._stream, backward=True)
-        waiting = True
-        for stored in self._container.demux(self._stream):
-            if stored.size == 0 or stored.is_discard:
-                continue
-            waiting = waiting and not (stored.is_keyframe and stored.pts == target)
+        if start > 0 and self._seek(self._packets[start]):
+            waiting = True
+            for stored in self._stored(self._container, self._stream):
+                waiting = waiting and not (stored.is_keyframe and stored.pts == self._packets[start].pts)
+                if not waiting:
+                    yield stored
             if not waiting:
-                yield stored
+                return
+        with av.open(str(self.path), metadata_errors="ignore") as again:
+            yield from islice(self._stored(again, again.streams.video[0]), start, None)
+
+    def _seek(self, packet: _Packet) -> bool:
+        """Whether the file was set back to a key packet or one before it; not every format can."""
+        if packet.pts is None:
+            return False
+        try:
+            self._container.seek(packet.pts, stream=self._stream, backward=True)
+        except av.FFmpegError:
+            return False
+        return True
+
+    @staticmethod
+    def _stored(container: InputContainer, stream: VideoStream) -> Iterator[av.Packet]:
+        """Packets that hold a shown frame, from the first key packet on (or the position sought)."""
+        begun = False
+        for packet in container.demux(stream):
+            begun = begun or packet.is_keyframe
+            if begun and packet.size > 0 and not packet.is_discard:
+                yield packet
 
     def recount(self) -> bool:
         before = getattr(self, "_pts_N", [])
@@ -188,7 +205,8 @@ class PyAVReader:
         try:
             for _, frame in self._frames_from(0):
                 corrupt += frame.is_corrupt
-                pts.append(frame.pts if frame.pts is not None else self._pts_by_rate(len(pts)))
+                assert frame.pts is not None, "frames without a time get one by the frame rate"
+                pts.append(frame.pts)
         except av.FFmpegError as error:
             detail = f"decoding stops after {len(pts)} of {len(self._packets)} stored frames ({error})"
             raise MediaError(self.path, "damaged" if pts else "undecodable", detail) from error

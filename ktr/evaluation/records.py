@@ -37,9 +37,9 @@ class Record:
     `status` is the verdict's (`ok`, `no_answer`, `ambiguous`, `truncated`, `unparsable`, `abstained`) or
     `media_error`. `accuracy` is in [0, 1], or None where only an absent judge could tell. `frames` holds the source
     indices of the frames shown, in the order shown. `view_changed` is False where the view left the input as it was
-    (an image has no frame order). `detail` says why media could not be read, or what decided the verdict when it was not
-    the plain rule. `prompt_digest` covers the prompt's text and its frames' pixels. `digest` covers row, view, decoding and seed, so that a resumed run never takes
-    over a sample made under other settings.
+    (an image has no frame order). `detail` says why media could not be read, or what decided the verdict when it was
+    not the plain rule. `prompt_digest` covers the prompt's text and its frames' pixels; `digest` covers row, view,
+    decoding and seed, so that a resumed run never takes over a sample made under other settings.
     """
 
     id: str

@@ -35,9 +35,7 @@ class Encoder(Protocol):
     def encode_frames(self, row: Row, frames: Frames | None) -> EncodedPrompt: ...
 
 
-def shuffled_order(
-    num_frames: int, *, seed: int, row_id: str, granularity: Granularity = "frame"
-) -> list[int] | None:
+def shuffled_order(num_frames: int, *, seed: int, row_id: str, granularity: Granularity = "frame") -> list[int] | None:
     """One uniform permutation of the frames, never the identity; None for a video of one temporal patch.
 
     The draw depends on `seed` and `row_id` alone. With `patch`, pairs of frames stay together.

@@ -73,9 +73,7 @@ def line_chart(title: str, series: Sequence[Series], *, x_label: str = "step", y
             for (px, py), (x, y) in zip(raw, line.points, strict=True)
         ]
     label = f"{title}: " + ", ".join(f"{line.name} ends at {_number(line.points[-1][1])}" for line in lines)
-    svg = (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{attribute(label)}">' + "".join(parts) + "</svg>"
-    )
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{attribute(label)}">' + "".join(parts) + "</svg>"
     return f'<figure class="chart"><figcaption>{escape(title)}{_legend(lines)}</figcaption>{svg}</figure>'
 
 

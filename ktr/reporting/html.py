@@ -74,7 +74,7 @@ def page(title: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n"
-        f'<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n'
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
 

@@ -13,7 +13,7 @@ from ktr.reporting.charts import Mark, Series, interval_track, line_chart, swatc
 from ktr.reporting.files import write_atomic
 from ktr.reporting.html import definitions, element, escape, page, table
 from ktr.reporting.summary import STAGE_NAMES, STAGES, Summary, interval_of
-from ktr.reporting.tokens import TokenPage, token_sections
+from ktr.reporting.tokens import SIGNALS, TokenPage, token_sections
 
 NBSP = "\u00a0"
 SCALE = '<span class="scale"><i>0</i><i>50</i><i>100 %</i></span>'
@@ -235,8 +235,7 @@ def _attribution(found: Mapping[str, Any]) -> str:
     for name, value in found.items():
         if not _is_number(value):
             continue
-        signal = name.split("_")[0]
-        color = signal if signal in ("entropy", "visual", "temporal") else "base"
+        color = next((signal for signal in SIGNALS if signal in name), "base")
         bar = interval_track([Mark(name, value, min(value, 0.5), max(value, 0.5), color)], ceiling=0.5,
                              ceiling_name="chance")  # fmt: skip
         rows.append([escape(name.replace("_", " ").replace("auroc", "AUROC")), f"<b>{value:.3f}</b>", bar])

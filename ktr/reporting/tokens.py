@@ -119,7 +119,7 @@ def _switch() -> str:
     choices = [("key", "key tokens", "tokens the signals selected"), *((s, s, SIGNAL_HELP[s]) for s in SIGNALS)]
     radios = "".join(
         f'<label class="choice c-{value}" title="{attribute(tip)}"><input type="radio" name="signal" value="{value}"'
-        f'{" checked" if value == "key" else ""}><span>{label}</span></label>'
+        f"{' checked' if value == 'key' else ''}><span>{label}</span></label>"
         for value, label, tip in choices
     )
     note = "".join(f'<span class="key" style="--key:var(--c-{s})"><b>{s}</b>: {SIGNAL_HELP[s]}</span>' for s in SIGNALS)

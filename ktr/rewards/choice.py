@@ -11,62 +11,25 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ktr.rewards.choice_wording import (
+    AFTER_LABEL_A,
+    AFTER_LABEL_I,
+    CLOSE,
+    ENDS_ITEM,
+    JOINED,
+    KIND,
+    LETTER,
+    MASK,
+    NAMES_BEFORE,
+    NEGATED_AFTER,
+    NEGATED_BEFORE,
+    OPEN,
+    STATED_AFTER,
+    STATED_BEFORE,
+)
 from ktr.rewards.options import Options, comparable, gold_index, read_options
 from ktr.rewards.text import ANSWER_WORDS, boxed_contents, unwrap
 from ktr.rewards.verdict import Outcome, Status, right_or_wrong
-
-_MASK = "\ue000"  # stands for the text of an option, so that letters inside it are not read as labels
-_LETTER = "A-Za-z\u00c0-\u024f"
-_OPEN, _CLOSE = r"[(\[{\"'<“‘]", r"[)\]}\"'>”’]"
-_KIND = r"(?:options?|choices?|opt\.|alternatives?|selections?|letters?)"
-
-_NEGATED_BEFORE = re.compile(
-    r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bexcept(?:\s+for)?|\brather\s+than|\binstead\s+of|\bunlike|\bover|\bthan"
-    r"|\bexclud\w+|\beliminat\w+|\brul(?:e|ed|ing)\s+out|\bcannot|\bnicht|\bkein\w*|不是|不选|不選|而非|并非|排除)"
-    rf"\s*(?:\b(?:be|is|just|only|simply)\b\s*)*(?:\bthe\b\s*)?(?:\b(?:{_KIND}|answer)\b\s*:?\s*)?{_OPEN}*\s*$",
-    re.IGNORECASE,
-)
-_NEGATED_AFTER = re.compile(
-    rf"^{_CLOSE}*[\s{_MASK}.,:]*\b(?:is|are|was|were|seems?|looks?|can|could|would|does|do|has|have|must)\s*"
-    r"(?:n['’]t\b|\s*not\b|(?:\w+\s+){0,2}?(?:wrong|incorrect|false|excluded|eliminated|impossible|implausible|unlikely"
-    r"|ruled\s+out|mistaken|invalid|out)\b)",
-    re.IGNORECASE,
-)
-_STATED_BEFORE = re.compile(
-    rf"(?:(?<![{_LETTER}])(?:{ANSWER_WORDS})\s*(?:here\s+|{_KIND}\s+)?"
-    r"|(?<![" + _LETTER + r"])(?:one|verdict|conclusion|pick|choice|option|selection|solution|label)\s*(?=\bis|\bmust|:|=)"
-    r"|(?:\b(?:it|this|that|which|here)(?=\s|['’]s))\s*(?=['’]s|is|must|should|would|has)"
-    r"|\b(?:choos(?:e|ing)|chose|pick(?:ed|ing)?|select(?:ed|ing)?|go(?:ing)?\s+(?:with|for)|opt(?:ed|ing)?\s+for"
-    r"|settl(?:e|ing)\s+(?:on|for)|say|conclude|prefer|vote\s+for)\s+"
-    r"|\b(?:so|therefore|thus|hence|finally|consequently)\b\s*[,:]?\s*"
-    r"|(?:=>|[-=]>|→|⇒|∴)\s*|选择?|選擇?)"
-    r"(?:['’]s\b|\b(?:is|are|was|ist|lautet|es|est|must\s+be|should\s+be|would\s+be|will\s+be|has\s+to\s+be)\b|[是为為は은는]|應為|应为)?"
-    rf"\s*[:=：→]*\s*(?:\b(?:the|most|likely|probably|clearly|definitely|actually|simply|therefore|thus|indeed|{_KIND})\b"
-    rf"\s*:?\s*|{_OPEN})*\s*$",
-    re.IGNORECASE,
-)
-_STATED_AFTER = re.compile(
-    rf"^{_CLOSE}*[.,:]?[\s{_MASK}.,]*\b(?:is|was|must\s+be|seems|looks|appears)\s+(?:to\s+be\s+)?"
-    r"(?:(?!not\b|wrong\b)\w+\s+){0,3}?(?:correct|right|best|answer|true|accurate|suitable|appropriate)\b"
-    rf"|^{_CLOSE}*\s*(?:是正确|正确|是对的)",
-    re.IGNORECASE,
-)
-_JOINED = re.compile(
-    rf"\s*{_CLOSE}*[\s{_MASK}.:]*(?P<link>[,/&+、;]|\b(?:or|and|nor|und|oder|et|ou|y|o|e)\b|和|或|及|与|還是|还是|\s)"
-    rf"\s*(?:\b(?:or|and|maybe|possibly|perhaps|both|either|{_KIND})\b\s*)*{_OPEN}*\s*",
-    re.IGNORECASE,
-)
-_ENDS_ITEM = re.compile(rf"{_CLOSE}*\s*(?:$|[.,;:/&?!、。\n{_MASK})]|(?:or|and|are|both)\b|[和或])", re.IGNORECASE)
-_AFTER_LABEL_A = re.compile(
-    r"\s+(?:is|or|and|was|because|since|as|but|not|are|seems|looks|appears|matches|fits|describes|would|should|must|can|"
-    r"could|might|may|has|which|while|whereas|instead|rather|only|shows?)\b"
-)
-_AFTER_LABEL_I = re.compile(r"\s+(?:is|or|and|because|since|but|instead|rather|matches|fits|describes|shows)\b")
-_NAMES_BEFORE = re.compile(
-    r"\b(?:vitamins?|plan|types?|grade|hepatitis|team|group|class|section|figure|fig\.|part|points?|player|person|"
-    r"line|area|zone|room|gate|track|side|level|phase|model|version|step|angle|vertex|node|variable)\s+$",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -82,8 +45,8 @@ class _Patterns:
     whole: re.Pattern[str]
     with_text: re.Pattern[str]
     token: re.Pattern[str]
-    texts: re.Pattern[str] | None
     opening: re.Pattern[str]
+    several: re.Pattern[str]  # nothing but labels
 
 
 def score_choice(answer: str, gold: str, options: tuple[str, ...]) -> Outcome:
@@ -105,7 +68,7 @@ def read_choice(answer: str, options: Options) -> tuple[int | None, Status]:
     if len(boxed) > 1:
         return None, "ambiguous"
     text = unwrap(boxed.pop() if boxed else answer)
-    patterns = _patterns(options)
+    patterns = _patterns(options.labels)
     whole = patterns.whole.fullmatch(text)
     if whole is not None and (found := options.index_of_label(whole["label"])) is not None:
         return found, "ok"
@@ -119,26 +82,37 @@ def read_choice(answer: str, options: Options) -> tuple[int | None, Status]:
     return _read_sentence(text, options, patterns)
 
 
-@lru_cache(maxsize=4096)
-def _patterns(options: Options) -> _Patterns:
-    label = "|".join(re.escape(label) for label in sorted(options.labels, key=len, reverse=True))
-    upper = label if options.lettered else f"(?:{label})"
-    sides = r"[\s\"'()\[\]{}<>.,:;!?*“”‘’«»、。#_~-]*"
-    lead = rf"(?:(?:the\s+)?(?:(?:best|correct|final|right|my)\s+)*(?:{ANSWER_WORDS}|{_KIND})\s*(?:is\b)?\s*)*"
-    texts = sorted({text for text in options.texts if len(text) > 1 or text.isdigit()}, key=len, reverse=True)
+@lru_cache(maxsize=512)
+def _patterns(labels: tuple[str, ...]) -> _Patterns:
+    label = "|".join(re.escape(label) for label in sorted(labels, key=len, reverse=True))
+    # Possessive quantifiers keep long runs of punctuation linear.
+    sides = r"[\s\"'()\[\]{}<>.,:;!?*“”‘’«»、。#_~-]*+"
+    lead = rf"(?:\s*+(?:the\s+)?(?:(?:best|correct|final|right|my)\s+)*(?:{ANSWER_WORDS}|{KIND})\s*+(?:is\b)?)*+"
     return _Patterns(
-        whole=re.compile(rf"{sides}{lead}{sides}(?:{_KIND}\s*)?{sides}(?P<label>{label}){sides}(?:{_KIND})?{sides}", re.I),
+        whole=re.compile(
+            rf"{sides}{lead}{sides}(?:{KIND}{sides})?(?P<label>{label}){sides}(?:{KIND}{sides})?", re.IGNORECASE
+        ),
         with_text=re.compile(
-            rf"{sides}{lead}{sides}(?P<label>{label})(?![{_LETTER}0-9])[\s()\[\].,:;*“”、=-]*(?P<text>.+)", re.I | re.S
+            rf"{sides}{lead}{sides}(?P<label>{label})(?![{LETTER}0-9])[\s()\[\].,:;*“”、=-]*+(?P<text>.+)",
+            re.IGNORECASE | re.DOTALL,
         ),
         token=re.compile(
-            rf"(?<![{_LETTER}0-9_'’.\\-])(?:(?P<kind>{_KIND}\s*[:#]?\s*{_OPEN}*)(?P<called>(?i:{label}))"
-            rf"|{_OPEN}\s*(?P<wrapped>(?i:{label}))(?=\s*{_CLOSE})|(?P<plain>{upper})|(?P<lower>(?i:{label})))"
-            rf"(?![{_LETTER}0-9_]|['’-][{_LETTER}]|\.[A-Z]\b)"
+            rf"(?<![{LETTER}0-9_'’.\\-])(?:(?P<kind>{KIND}\s*[:#]?\s*{OPEN}*)(?P<called>(?i:{label}))"
+            rf"|{OPEN}\s*(?P<wrapped>(?i:{label}))(?=\s*{CLOSE})|(?P<plain>{label})|(?P<lower>(?i:{label})))"
+            rf"(?![{LETTER}0-9_]|['’-][{LETTER}]|\.[A-Z]\b)"
         ),
-        texts=re.compile("|".join(_text_pattern(text) for text in texts), re.IGNORECASE) if texts else None,
-        opening=re.compile(rf"{sides}(?:{_KIND}\s*:?\s*{_OPEN}*\s*)?(?i:(?P<label>[a-z]))\s*[.):]", re.I),
+        opening=re.compile(
+            rf"{sides}(?:{KIND}\s*:?\s*{OPEN}*\s*)?(?<![{LETTER}])(?P<label>[a-z])\s*[.):]", re.IGNORECASE
+        ),
+        several=re.compile(rf"(?:{label})(?:(?:[\s,;/&|+]|or|and)*+(?:{label}))+"),
     )
+
+
+@lru_cache(maxsize=512)
+def _texts_pattern(options: Options) -> re.Pattern[str] | None:
+    """Any option's text, the longest first; a single letter is too short to count as a text."""
+    texts = sorted({text for text in options.texts if len(text) > 1 or text.isdigit()}, key=len, reverse=True)
+    return re.compile("|".join(_text_pattern(text) for text in texts), re.IGNORECASE) if texts else None
 
 
 def _text_pattern(text: str) -> str:
@@ -150,26 +124,29 @@ def _text_pattern(text: str) -> str:
 def _read_sentence(text: str, options: Options, patterns: _Patterns) -> tuple[int | None, Status]:
     texts_named: list[_Mention] = []
     masked = text
-    if patterns.texts is not None:
-        for match in patterns.texts.finditer(text):
+    texts = _texts_pattern(options)
+    if texts is not None:
+        for match in texts.finditer(text):
             if (index := options.index_of_text(match[0])) is not None:
                 texts_named.append(_Mention(index, match.start(), match.end(), False))
-        masked = patterns.texts.sub(lambda match: _MASK * len(match[0]), text)
-    opening = patterns.opening.match(masked)
-    if opening is not None and options.lettered and options.index_of_label(opening["label"]) is None:
-        return None, "no_answer"
-    mentions = _positive(masked, [mention for match in patterns.token.finditer(masked) if (mention := _mention(match, options))])
+        masked = texts.sub(lambda match: MASK * len(match[0]), text)
+    mentions = _positive(
+        masked, [mention for match in patterns.token.finditer(masked) if (mention := _mention(match, options))]
+    )
     stated = [mention for mention in mentions if _is_stated(masked, mention)]
     mentions = [mention for mention in mentions if not _is_lower(masked, mention) or not mention.plain]
     if stated:
         return _unless_joined(masked, stated[-1], [*mentions, stated[-1]])
+    opening = patterns.opening.match(masked)
+    if opening is not None and options.lettered and options.index_of_label(opening["label"]) is None:
+        return None, "no_answer"
     if mentions and (first := _opening_mention(masked, mentions, texts_named)) is not None:
         return _unless_joined(masked, first, mentions)
     if options.lettered or any(not mention.plain for mention in mentions):
         usable = mentions if options.lettered else [mention for mention in mentions if not mention.plain]
         if usable:
             return _only({mention.index for mention in usable})
-    if options.lettered and re.fullmatch(rf"[{''.join(options.labels)}]{{2,}}", text):
+    if patterns.several.fullmatch(text):
         return None, "ambiguous"
     return _only({mention.index for mention in _positive(text, texts_named)})
 
@@ -189,13 +166,13 @@ def _mention(match: re.Match[str], options: Options) -> _Mention | None:
     mention = _Mention(index, match.start(group), match.end(group), group in ("plain", "lower"))
     after = text[mention.end :]
     if not mention.plain or not options.lettered:
-        article = group == "called" and label in ("a", "i") and re.match(rf"\s+[{_LETTER}{_MASK}]", after)
+        article = group == "called" and label in ("a", "i") and re.match(rf"\s+[{LETTER}{MASK}]", after)
         return None if article else mention
-    if label.upper() in "AI" and re.match(rf"\s+[{_LETTER}{_MASK}]", after):
-        follows = _AFTER_LABEL_A if label.upper() == "A" else _AFTER_LABEL_I
+    if label.upper() in "AI" and re.match(rf"\s+[{LETTER}{MASK}]", after):
+        follows = AFTER_LABEL_A if label.upper() == "A" else AFTER_LABEL_I
         if label.islower() or not follows.match(after):
             return None
-    return None if _NAMES_BEFORE.search(text, max(0, mention.start - 20), mention.start) else mention
+    return None if NAMES_BEFORE.search(text, max(0, mention.start - 20), mention.start) else mention
 
 
 def _is_lower(text: str, mention: _Mention) -> bool:
@@ -204,10 +181,10 @@ def _is_lower(text: str, mention: _Mention) -> bool:
 
 def _positive(text: str, mentions: list[_Mention]) -> list[_Mention]:
     """The mentions that are not negated, a negation carrying over lists: "neither A nor B", "A and D are wrong"."""
-    before = [bool(_NEGATED_BEFORE.search(text, max(0, m.start - 60), m.start)) for m in mentions]
-    after = [bool(_NEGATED_AFTER.match(text[m.end : m.end + 80])) for m in mentions]
+    before = [bool(NEGATED_BEFORE.search(text, max(0, m.start - 60), m.start)) for m in mentions]
+    after = [bool(NEGATED_AFTER.match(text[m.end : m.end + 80])) for m in mentions]
     links = [
-        match["link"].strip().lower() if (match := _JOINED.fullmatch(text, a.end, b.start)) else None
+        match["link"].strip().lower() if (match := JOINED.fullmatch(text, a.end, b.start)) else None
         for a, b in zip(mentions, mentions[1:], strict=False)
     ]
     for i, link in enumerate(links):
@@ -216,28 +193,36 @@ def _positive(text: str, mentions: list[_Mention]) -> list[_Mention]:
     for i in reversed(range(len(links))):
         if after[i + 1] and links[i]:
             after[i] = True
-    return [m for m, negated_before, negated_after in zip(mentions, before, after, strict=True) if not (negated_before or negated_after)]
+    return [
+        m
+        for m, negated_before, negated_after in zip(mentions, before, after, strict=True)
+        if not (negated_before or negated_after)
+    ]
 
 
 def _is_stated(text: str, mention: _Mention) -> bool:
-    if _STATED_AFTER.match(text[mention.end : mention.end + 80]):
-        return not (mention.plain and _is_lower(text, mention))
-    if not _STATED_BEFORE.search(text, max(0, mention.start - 80), mention.start):
+    if re.match(rf"{CLOSE}*\s*\?", text[mention.end :]):
         return False
-    return not _is_lower(text, mention) or bool(re.match(rf"{_CLOSE}*\s*(?:[^\w\s]|$|\s\D)", text[mention.end :]))
+    if STATED_AFTER.match(text[mention.end : mention.end + 80]):
+        return not (mention.plain and _is_lower(text, mention))
+    if not STATED_BEFORE.search(text, max(0, mention.start - 80), mention.start):
+        return False
+    return not _is_lower(text, mention) or bool(re.match(rf"{CLOSE}*\s*(?:[^\w\s]|$|\s\D)", text[mention.end :]))
 
 
 def _opening_mention(text: str, mentions: list[_Mention], texts_named: list[_Mention]) -> _Mention | None:
     """The label that opens the answer, when what follows it is not another option's label or text."""
     first = mentions[0]
     lead = text[: first.start]
-    if not re.fullmatch(rf"[\s\W_]*(?:{_KIND})?[\s\W_]*", lead, re.IGNORECASE):
+    if not re.fullmatch(rf"[\s\W_]*(?:{KIND})?[\s\W_]*", lead, re.IGNORECASE):
         return None
     after = text[first.end :]
-    if not re.match(rf"\s*(?:[^\w\s]|{_MASK}|\n)|\s+(?:because|since|as|is)\b", after):
+    if not re.match(rf"\s*(?:[^\w\s]|{MASK}|\n)|\s+(?:because|since|as|is)\b", after):
         return None
     other_lines = {
-        m.index for m in mentions[1:] if re.match(rf"\s*[.):]", text[m.end :]) and re.search(r"(?:^|[\n;.])\W*$", text[: m.start])
+        m.index
+        for m in mentions[1:]
+        if re.match(r"\s*[.):]", text[m.end :]) and re.search(rf"(?:^|[\n;.])\W*(?:{KIND}\W*)?$", text[: m.start], re.I)
     }
     follows = next((m for m in texts_named if not text[first.end : m.start].strip(" .):,;-–\n")), None)
     if other_lines - {first.index} or (follows is not None and follows.index != first.index):
@@ -251,9 +236,9 @@ def _unless_joined(text: str, mention: _Mention, mentions: list[_Mention]) -> tu
         left, right = sorted((mention, other), key=lambda m: m.start)
         if other.index == mention.index or left.end > right.start:
             continue
-        link = _JOINED.fullmatch(text, left.end, right.start)
+        link = JOINED.fullmatch(text, left.end, right.start)
         if link is None:
             continue
-        if link["link"].isalpha() or link["link"] in "/&+" or _ENDS_ITEM.match(text[right.end :]):
+        if link["link"].isalpha() or link["link"] in "/|&+" or ENDS_ITEM.match(text[right.end :]):
             return None, "ambiguous"
     return mention.index, "ok"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache, lru_cache
+from typing import Any
 
 from ktr.rewards.text import chunks, normalise, strip_answer_cue, unwrap, words
 from ktr.rewards.verdict import Outcome, right_or_wrong
@@ -67,8 +68,8 @@ def _rouge_words(text: str) -> list[str]:
 
 
 @cache
-def _stemmer():
-    from nltk.stem.porter import PorterStemmer
+def _stemmer() -> Any:
+    from nltk.stem.porter import PorterStemmer  # type: ignore[import-untyped]
 
     return PorterStemmer()
 

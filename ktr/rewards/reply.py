@@ -13,8 +13,9 @@ from typing import NamedTuple
 from ktr.rewards.verdict import Status
 
 _TAG = re.compile(r"<\s*(/?)\s*(think|answer)\s*>", re.IGNORECASE)
+_ENDS_WITH_ANSWER = re.compile(r"<\s*/\s*answer\s*>\Z", re.IGNORECASE)
 _FORM = re.compile(r"<think>(.*?)</think>\s*<answer>(.*?)</answer>", re.DOTALL)
-_END_TOKENS = re.compile(r"(?:\s*(?:<\|[A-Za-z0-9_]+\|>|</s>|<eos>|<pad>|<end_of_turn>))+\s*\Z")
+_END_TOKEN = re.compile(r"(?:<\|[A-Za-z0-9_]{1,40}\|>|</s>|<eos>|<pad>|<end_of_turn>)\Z")
 
 
 class ReadReply(NamedTuple):
@@ -27,7 +28,10 @@ class ReadReply(NamedTuple):
 
 def strip_end_tokens(text: str) -> str:
     """The text without outer whitespace and without end-of-turn or padding tokens at its end."""
-    return _END_TOKENS.sub("", text).strip()
+    text = text.strip()
+    while text.endswith(">") and (token := _END_TOKEN.search(text, len(text) - 50 if len(text) > 50 else 0)):
+        text = text[: token.start()].rstrip()
+    return text
 
 
 def format_score(reply: str) -> float:
@@ -85,9 +89,6 @@ def _after_reasoning(text: str) -> tuple[str, bool]:
     if open_at < 0:
         return " ".join([*kept, text[start:]]), False
     tail = text[open_at:]
-    last_tag = None
-    for last_tag in _TAG.finditer(tail):
-        pass
-    if last_tag is not None and last_tag[1] and last_tag[2].lower() == "answer" and last_tag.end() == len(tail):
+    if _ENDS_WITH_ANSWER.search(tail):
         return " ".join([*kept, tail]), False
     return " ".join(kept), True

@@ -30,7 +30,7 @@ ANSWER_WORDS = (
 _IS = r"is|are|was|would be|should be|must be|will be|ist|lautet|es|est|è|é|to|является|是|为|應為|应为|は|은|는"
 ANSWER_CUE = re.compile(
     rf"(?<![^\W\d_])(?:(?:the|my|your|our|so|and|final|correct|right|best|die|la|le|l'|el|a|o|richtige|correcta|bonne)"
-    rf"\s+)*(?:{ANSWER_WORDS})(?:\s+(?:here|option|choice))?\s*(?:(?:{_IS})(?![^\W\d_])\s*[:=]?|[:=：]|→|->)\s*",
+    rf"\s+){{0,4}}(?:{ANSWER_WORDS})(?:\s+(?:here|option|choice))?\s*(?:(?:{_IS})(?![^\W\d_])\s*[:=]?|[:=：]|→|->)\s*",
     re.IGNORECASE,
 )
 

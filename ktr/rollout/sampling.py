@@ -31,7 +31,7 @@ class TokenSampler:
 
     def __init__(self, settings: SamplingSettings, banned_ids: Sequence[int], device: torch.device | str) -> None:
         self.settings = settings
-        self.banned_ids = torch.tensor(sorted(set(banned_ids)), device=device)
+        self.banned_ids = torch.tensor(sorted(set(banned_ids)), dtype=torch.long, device=device)
         self.warpers = LogitsProcessorList()
         if settings.top_k > 0:
             self.warpers.append(TopKLogitsWarper(settings.top_k))

@@ -20,6 +20,7 @@ from transformers import Cache, DynamicCache, PreTrainedTokenizerBase
 
 from ktr.models.families import Family, unwrap_model
 from ktr.models.prompt_encoder import EncodedPrompt
+from ktr.rollout.decode_attention import decoding_attention
 from ktr.rollout.engine import Completion, SamplingSettings
 from ktr.rollout.group_cache import expand_cache
 from ktr.rollout.sampling import TokenSampler
@@ -104,7 +105,12 @@ class TransformersRollout:
             shape = (len(prompts), num_completions, settings.max_new_tokens)
             uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
         groups: list[list[Completion]] = [[] for _ in prompts]
-        with torch.no_grad(), evaluating(model), tqdm(total=len(prompts), disable=not progress, desc="rollout") as bar:
+        with (
+            torch.no_grad(),
+            evaluating(model),
+            decoding_attention(model),
+            tqdm(total=len(prompts), disable=not progress, desc="rollout") as bar,
+        ):
             for batch in self._batches(prompts, num_completions, settings.max_new_tokens):
                 prefilled = self._prefill(model, [prompts[index] for index in batch])
                 rows = [(place, g) for place in range(len(batch)) for g in range(num_completions)]

@@ -61,7 +61,7 @@ def group_advantages(rewards_NG: Tensor, *, scale: str = "group", epsilon: float
     std_N = _sample_std(rewards_NG, scored_NG)
     lowest_N = rewards_NG.masked_fill(~scored_NG, torch.inf).amin(dim=1)
     highest_N = rewards_NG.masked_fill(~scored_NG, -torch.inf).amax(dim=1)
-    zero_variance_N = (highest_N - lowest_N <= SAME_REWARD) | (scored_NG.sum(dim=1) < 2)
+    zero_variance_N = highest_N - lowest_N <= SAME_REWARD  # -inf where nothing was scored
     advantages_NG = rewards_NG - mean_N.unsqueeze(1)
     if scale == "group":
         advantages_NG = advantages_NG / (std_N.unsqueeze(1) + epsilon)

@@ -19,8 +19,8 @@ class ObjectiveSettings:
         objective: one of ``OBJECTIVES``.
         epsilon_low: the ratio is clipped below at ``1 - epsilon_low``; None takes the objective's published value
             (dapo 0.2, gspo 3e-4, the others 0.2). cispo does not use it.
-        epsilon_high: the ratio is clipped above at ``1 + epsilon_high``; None takes the published value (dapo 0.28,
-            gspo 4e-4, the others `epsilon_low`). cispo does not use it.
+        epsilon_high: the ratio is clipped above at ``1 + epsilon_high``; None takes `epsilon_low` where that is set,
+            else the published value (dapo 0.28, gspo 4e-4, the others 0.2). cispo does not use it.
         cispo_cap: largest importance weight of cispo, itself and not its distance from 1.
         beta: factor of the KL term; 0 needs no reference.
         kl_estimator: of ``d = ref_logp - logp``: k1 is ``-d``, k2 ``d^2 / 2``, k3 ``exp(d) - d - 1``. As a loss k1 has
@@ -70,7 +70,7 @@ class ObjectiveSettings:
     @property
     def clip(self) -> tuple[float, float]:
         """The epsilons in force, (low, high)."""
-        low, high = _PUBLISHED_CLIP.get(self.objective, (0.2, None))
-        low = low if self.epsilon_low is None else self.epsilon_low
-        high = low if high is None else high
+        low, high = _PUBLISHED_CLIP.get(self.objective, (0.2, 0.2))
+        if self.epsilon_low is not None:
+            low = high = self.epsilon_low
         return low, high if self.epsilon_high is None else self.epsilon_high

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from ktr.reporting.files import write_atomic
 
 TRACKED_PACKAGES = (
     "torch", "torchvision", "transformers", "trl", "accelerate", "peft", "deepspeed", "vllm", "hydra-core",
@@ -54,9 +55,7 @@ class RunFolder:
         path = self.path / name
         if self.is_main:
             text = value if isinstance(value, str) else json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n"
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
+            write_atomic(path, text)
         return path
 
     def read_metrics(self) -> list[dict[str, Any]]:

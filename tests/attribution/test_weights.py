@@ -149,6 +149,13 @@ def test_metrics_golden(valid_of):
     )
 
 
+def test_metrics_do_not_depend_on_the_order_of_signals(valid_of):
+    scores = {"visual": VISUAL, "entropy": ENTROPY}
+    for signals in (("entropy", "visual"), ("visual", "entropy")):
+        metrics = token_weights(scores, valid_of(LENGTHS), KeyTokenSettings(signals=signals)).metrics
+        assert "overlap/entropy_visual" in metrics
+
+
 def test_metrics_of_several_prompts_pool_tokens_of_those_that_have_the_signal(valid_of):
     settings = KeyTokenSettings(signals=("entropy", "visual"), top_k=0.4)
     video = token_weights({"entropy": ENTROPY, "visual": VISUAL}, valid_of(LENGTHS), settings)

@@ -17,14 +17,14 @@ from ktr.models.prompt_encoder import EncodedPrompt
 from ktr.rollout.engine import Completion, SamplingSettings
 
 
-def make_row(row_id: str, *, path: str = "clip.mp4", answer: str = "red", category: str = "colour") -> Row:
+def make_row(row_id: str, *, path: str = "clip.mp4", answer: str = "A", category: str = "colour") -> Row:
     media = Media(kind="image" if path.endswith(".png") else "video", path=path) if path else None
     return Row(
         id=row_id,
         question="Which colour comes last?",
         media=media,
-        problem_type="free-form",
-        options=(),
+        problem_type="multiple choice",
+        options=("A. red", "B. blue"),
         answer=answer,
         category=category,
     )
@@ -84,7 +84,7 @@ class FakeEncoder:
 
 @dataclass
 class FakeEngine:
-    """Answers `red` when the last frame it sees is the largest value, `blue` when not, `nothing` without frames.
+    """Answers `A` when the last frame it sees is the largest value, `B` when not, `nothing` without frames.
 
     Sampled replies carry a number that depends on the seed, the whole batch and the place in it.
     """
@@ -117,7 +117,7 @@ class FakeEngine:
         word = "nothing"
         if prompt.frames is not None:
             values_T = prompt.frames.pixels_T3HW[:, 0, 0, 0]
-            word = "red" if int(values_T[-1]) == int(values_T.max()) else "blue"
+            word = "A" if int(values_T[-1]) == int(values_T.max()) else "B"
         text = self.wording.format(word) + ("" if settings.greedy else f" draw {draw}")
         return Completion(token_ids=(5, 6, 7), text=text, logps=None, truncated=self.truncated)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from rich.console import Console
 
@@ -36,17 +38,17 @@ def test_question_row_follows_media_and_options():
 def test_predict_asks_once_and_prints_reply_literally(engine, encoder, greedy):
     engine.wording = "<think>[bold]not markup[/bold]</think><answer>[red]{}</answer>"
     prediction = predict(engine, encoder, question_row("Which?", video="clip.mp4"), greedy, seed=5)
-    assert prediction.answer == "[red]red"
+    assert prediction.answer == "[red]A"
     assert engine.calls == [(("question",), 1, 5)]
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    console = Console(width=80, record=True, file=io.StringIO())
     console.print(render(prediction))
     text = console.export_text()
-    assert "[bold]not markup[/bold]" in text and "[red]red" in text and "cut off" not in text
+    assert "[bold]not markup[/bold]" in text and "[red]A" in text and "cut off" not in text
 
 
 def test_missing_answer_and_cut_off_reply_are_said(engine, encoder, greedy):
     engine.wording, engine.truncated = "<think>{}", True
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    console = Console(width=80, record=True, file=io.StringIO())
     console.print(render(predict(engine, encoder, question_row("Which?"), greedy)))
     text = console.export_text()
     assert "the reply gives no answer" in text and "cut off" in text

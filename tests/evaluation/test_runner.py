@@ -33,8 +33,8 @@ def test_every_row_is_scored_in_order(run, rows, engine, encoder):
     assert [record.id for record in records] == [row.id for row in rows]
     assert accuracy(records).mean == 1.0
     first = records[0]
-    assert (first.parsed, first.status, first.format, first.num_tokens) == ("red", "ok", 1.0, 3)
-    assert first.reply == "<think>look</think><answer>red</answer>"
+    assert (first.parsed, first.status, first.format, first.num_tokens) == ("A", "ok", 1.0, 3)
+    assert first.reply == "<think>look</think><answer>A</answer>"
     assert first.frames == tuple(range(0, 80, 10))
     assert [ids for ids, _, _ in engine.calls] == [("a", "b", "c"), ("d", "e", "f"), ("g",)]
     assert encoder.threads and threading.get_ident() not in encoder.threads
@@ -48,7 +48,7 @@ def test_views_reach_the_model(run):
     shuffled = run(view="shuffled", seed=3)
     last_is_largest = [float(record.frames[-1] == 70) for record in shuffled]
     assert [record.accuracy for record in shuffled] == last_is_largest
-    assert 0 < len([score for score in last_is_largest if score == 0])
+    assert 0.0 in last_is_largest
     blind = run(view="no_video")
     assert {record.reply for record in blind} == {"<think>look</think><answer>nothing</answer>"}
     assert {record.view for record in blind} == {"no_video"}
@@ -141,7 +141,7 @@ def test_records_of_another_evaluation_are_refused(run, tmp_path, change):
 def test_records_of_a_changed_row_are_refused(run, rows, tmp_path):
     run(record_path=tmp_path / "r.jsonl")
     with pytest.raises(ValueError, match="'a' was recorded from another row"):
-        run(record_path=tmp_path / "r.jsonl", rows=[dataclasses.replace(rows[0], answer="blue"), *rows[1:]])
+        run(record_path=tmp_path / "r.jsonl", rows=[dataclasses.replace(rows[0], answer="B"), *rows[1:]])
 
 
 def test_more_rows_continue_a_finished_file(run, rows, engine, tmp_path):

@@ -19,6 +19,12 @@ CHANCES = {
 ORDER_BLIND = {"direction": 0.25, "which first": 0.5, "what changed": 0.34}
 
 
+REASONING = (
+    "<think> the| clip| shows| a| red| square| .| it| starts| left| and| moves| right| ,| then| a| blue| disc|"
+    " appears| below| it| .\n|so| the| red| square| came| first| .|</think>|\n|<answer>|red|</answer>"
+)
+
+
 def make_record(row_id: str, accuracy: float | None, *, category: str = "colour", view: str = "full", **more) -> Record:
     values = {
         "id": row_id, "view": view, "sample": 0, "category": category, "problem_type": "free-form", "gold": "red",
@@ -98,11 +104,7 @@ def make_frames(count: int = 8, side: int = 56) -> list[FrameImage]:
 
 
 def make_token_page(words: list[str] | None = None, *, seed: int = 0, **more) -> TokenPage:
-    words = words or (
-        "<think> the| clip| shows| a| red| square| .| it| starts| left| and| moves| right| ,| then| a| blue| disc|"
-        " appears| below| it| .\n|so| the| red| square| came| first| .|</think>|\n|<answer>|red|</answer>|<|im_end|>"
-    ).replace("<|im_end|>", "<\0im_end\0>").split("|")
-    words = [word.replace("\0", "|") for word in words]
+    words = words or [*REASONING.split("|"), "<|im_end|>"]
     rng = random.Random(seed)
     scores = {name: [rng.expovariate(3) for _ in words] for name in ("entropy", "visual", "temporal")}
     top = {name: sorted(values)[-max(1, len(words) // 5)] for name, values in scores.items()}

@@ -349,13 +349,13 @@ def test_gspo_sends_each_token_its_own_weight_through_the_whole_completions_rati
 
 def test_gspo_clips_on_small_ratios_without_losing_them_to_rounding():
     """Ratios of 1.0002 must not drown in the rounding of log-probs near -20."""
-    old = torch.full((1, 4), -20.0, dtype=torch.float64)
-    logps = (old + 2e-4).float()
+    old = torch.full((1, 3), -20.0)
+    logps = old + torch.tensor([[1e-4, 3e-4, 2e-4]])
     output = policy_loss(
-        logps, old.float(), None, torch.ones(1), torch.ones(1, 4, dtype=torch.bool), None, make("gspo", beta=0.0)
+        logps, old, None, torch.ones(1), torch.ones(1, 3, dtype=torch.bool), None, make("gspo", beta=0.0)
     )
-    ratio = math.exp(float((logps.double() - old.float().double()).mean()))
-    assert number(output.loss) == pytest.approx(-ratio, abs=1e-7)
+    log_ratio = float((logps.double() - old.double()).mean())
+    assert number(output.loss) == pytest.approx(-math.exp(log_ratio), abs=1.5e-7)
 
 
 def test_clip_defaults_are_each_papers_and_can_be_set():
@@ -363,6 +363,8 @@ def test_clip_defaults_are_each_papers_and_can_be_set():
     assert ObjectiveSettings(epsilon_low=0.1).clip == (0.1, 0.1)
     assert ObjectiveSettings("dapo").clip == (0.2, 0.28)
     assert ObjectiveSettings("gspo").clip == (3e-4, 4e-4)
+    assert ObjectiveSettings("gspo", epsilon_low=0.2).clip == (0.2, 0.2)
+    assert ObjectiveSettings("dapo", epsilon_high=0.3).clip == (0.2, 0.3)
     assert ObjectiveSettings("dapo", epsilon_low=0.1, epsilon_high=0.3).clip == (0.1, 0.3)
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_models import FAMILIES, load_scored, make_encoder, make_groups, make_prompt, random_completions
 from peft import LoraConfig, get_peft_model
+from small_models import FAMILIES, load_scored, make_encoder, make_groups, make_prompt, random_completions
 
 from ktr.models.families import unwrap_model
 from ktr.training.scoring import (

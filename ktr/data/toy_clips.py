@@ -1,0 +1,63 @@
+"""Rendering of toy scenes and their encoding to H.264 in mp4, in parallel, so that a stopped job goes on where it was.
+
+Shapes: T frames, H height, W width in pixels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+from ktr.data.toy_scenes import COLORS, FRAME_SIZE, NUM_STATES, SHAPES, Scene
+
+FRAMES_PER_STATE = 2
+NUM_FRAMES = NUM_STATES * FRAMES_PER_STATE
+FRAME_RATE = 4
+DURATION = NUM_FRAMES / FRAME_RATE
+"""Seconds of a clip."""
+# Constant quality: low enough that the flat colours come back within a few levels.
+QUALITY = {"crf": "10", "preset": "ultrafast", "tune": "zerolatency"}
+
+
+def render(scene: Scene) -> np.ndarray:
+    """The clip as ``uint8`` pixels of shape (T, H, W, 3): each picture is held for two frames, a vision patch's length."""
+    pictures = np.full((NUM_STATES, FRAME_SIZE, FRAME_SIZE, 3), scene.background, dtype=np.uint8)
+    for picture, state in zip(pictures, scene.states, strict=True):
+        for blob in state:
+            width, height = SHAPES[blob.shape]
+            picture[blob.y : blob.y + height, blob.x : blob.x + width] = COLORS[blob.color]
+    return pictures.repeat(FRAMES_PER_STATE, axis=0)
+
+
+def encode(pixels_THW3: np.ndarray, path: Path) -> None:
+    """Write frames to an mp4 file. The file appears at ``path`` complete or not at all."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with av.open(str(unfinished), "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=FRAME_RATE, options=QUALITY)
+        stream.height, stream.width = pixels_THW3.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.thread_count = 1
+        stream.time_base = Fraction(1, FRAME_RATE)
+        for picture in pixels_THW3:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode(None))
+    os.replace(unfinished, path)
+
+
+def write_clips(scenes: Mapping[str, Scene], folder: Path, *, workers: int | None = None) -> None:
+    """Render and encode each scene to the file named by its key; files that are there already are kept.
+
+    Args:
+        workers: threads that encode; the number of processors by default. Encoding runs outside Python's lock.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [(folder / name, scene) for name, scene in scenes.items() if not (folder / name).exists()]
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        for _ in pool.map(lambda job: encode(render(job[1]), job[0]), missing):
+            pass

@@ -1,0 +1,115 @@
+"""One reply, one verdict: the same function for training, evaluation and re-scoring."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from ktr.rewards.choice import score_choice
+from ktr.rewards.free_text import score_free_form, score_open_ended, score_transcription
+from ktr.rewards.grounding import (
+    score_spatial_grounding,
+    score_spatial_temporal_grounding,
+    score_temporal_grounding,
+)
+from ktr.rewards.math_verifier import score_math
+from ktr.rewards.numerical import REGRESSION_METRICS, score_count, score_numerical, score_regression
+from ktr.rewards.problem_types import canonical_type
+from ktr.rewards.reply import format_score, read_reply, strip_end_tokens
+from ktr.rewards.text import after_last_cue, boxed_contents
+from ktr.rewards.verdict import Outcome, Verdict
+from ktr.rewards.video_r1 import score_video_r1, video_r1_format
+from ktr.rewards.yes_no import score_yes_no
+
+POLICIES = ("default", "video_r1")
+METRICS = REGRESSION_METRICS
+
+_GOLD_TAGS = re.compile(r"<\s*answer\s*>(.*?)<\s*/\s*answer\s*>", re.IGNORECASE | re.DOTALL)
+
+_WITHOUT_OPTIONS: dict[str, Callable[[str, str], Outcome]] = {
+    "numerical": score_numerical,
+    "OCR": score_transcription,
+    "free-form": score_free_form,
+    "math": score_math,
+    "temporal grounding": score_temporal_grounding,
+    "spatial grounding": score_spatial_grounding,
+    "spatial-temporal grounding": score_spatial_temporal_grounding,
+    "open-ended": score_open_ended,
+    "REC": score_count,
+}
+_WITH_OPTIONS: dict[str, Callable[[str, str, tuple[str, ...]], Outcome]] = {
+    "multiple choice": score_choice,
+    "yes/no": score_yes_no,
+    "CRR": score_yes_no,
+    "SSR": score_yes_no,
+}
+_NUMBER_TYPES = ("numerical", "regression", "REC")
+
+
+def score_reply(
+    reply: str,
+    *,
+    problem_type: str,
+    gold: str,
+    options: Sequence[str] = (),
+    policy: str = "default",
+    metric: str | None = None,
+    require_tags: bool = True,
+) -> Verdict:
+    """Score one reply against its gold answer.
+
+    Args:
+        reply: the model's text; end tokens and outer whitespace do not matter.
+        problem_type: any spelling of a known type.
+        gold: a bare value, an option's label, a whole option line, or any of them inside `<answer>` tags.
+        options: the row's options, with or without labels.
+        policy: "default", or "video_r1" for the numbers of the Video-R1 release.
+        metric: "relative_error" (the default) or "mra" for regression; other types have one metric and ignore it.
+        require_tags: False reads a reply without answer tags as a whole.
+
+    Raises:
+        ValueError: unknown problem type, policy or metric, or a gold that its type cannot read.
+
+    >>> score_reply("<think>t</think><answer>(B)</answer>", problem_type="multiple choice", gold="B",
+    ...             options=("A. red", "B. blue")).accuracy
+    1.0
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"unknown reward policy {policy!r}; known: {', '.join(POLICIES)}")
+    if metric is not None and metric not in METRICS:
+        raise ValueError(f"unknown metric {metric!r}; known: {', '.join(METRICS)}")
+    kind = canonical_type(problem_type)
+    if policy == "video_r1":
+        outcome = score_video_r1(reply, gold, kind)
+        return Verdict(outcome.accuracy, video_r1_format(reply), outcome.status, outcome.parsed)
+    wanted = bare_gold(gold)
+    form = format_score(reply)
+    read = read_reply(reply, require_tags)
+    if read.answer is None:
+        return Verdict(0.0, form, read.status, None)
+    answer = read.answer if read.tagged or kind not in _NUMBER_TYPES else _conclusion(read.answer)
+    outcome = _score(kind, answer, wanted, tuple(options), metric)
+    return Verdict(outcome.accuracy, form, outcome.status, outcome.parsed, outcome.detail)
+
+
+def bare_gold(gold: str) -> str:
+    """The gold answer without tags, end tokens and outer whitespace. Raises ValueError when nothing is left."""
+    tagged = _GOLD_TAGS.search(gold)
+    bare = (tagged[1] if tagged else strip_end_tokens(gold)).strip()
+    if not bare:
+        raise ValueError(f"the gold answer is empty: {gold!r}")
+    return bare
+
+
+def _conclusion(text: str) -> str:
+    """What a tag-less reply comes to: its boxed part, or the line of its last answer cue, or all of it."""
+    boxed = set(boxed_contents(text))
+    return boxed.pop() if len(boxed) == 1 else after_last_cue(text)
+
+
+def _score(kind: str, answer: str, gold: str, options: tuple[str, ...], metric: str | None) -> Outcome:
+    if kind == "regression":
+        return score_regression(answer, gold, metric or "relative_error")
+    if kind in _WITH_OPTIONS:
+        return _WITH_OPTIONS[kind](answer, gold, options)
+    return _WITHOUT_OPTIONS[kind](answer, gold)

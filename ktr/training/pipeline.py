@@ -1,0 +1,82 @@
+"""A run from its config to its summary: the stages in order, each one's checkpoint the next one's start."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+from accelerate import PartialState
+
+from ktr import components
+from ktr.config.schemas import TrainConfig
+from ktr.data.run_rows import load_run_rows
+from ktr.evaluation.stage import evaluation_stage
+from ktr.models.toy_model import ToySize, build_toy_checkpoint
+from ktr.training.run_folder import RunFolder, versions
+from ktr.training.stages import free_memory, reinforcement_stage, supervised_stage
+from ktr.training.tracker import tracking
+
+logger = logging.getLogger(__name__)
+
+
+def run(config: TrainConfig, run_dir: Path) -> Path:
+    """Runs `config.stages` in `run_dir`; returns the path of `summary.json`."""
+    started = time.monotonic()
+    state = PartialState(cpu=True) if not _has_accelerator() else PartialState()
+    folder = RunFolder(run_dir, is_main=state.is_main_process)
+    settings = asdict(config)
+    folder.write("config.yaml", yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    folder.write("versions.json", versions())
+    if "rl" in config.stages:
+        components.reward_runner(config.reward, config.plugins)  # A wrong reward is found before a model is loaded.
+    with state.main_process_first():
+        rows = load_run_rows(config.data, stages=config.stages, eval_splits=config.eval.splits, cache=_toy_clips(config))
+        start = _start(config, folder)
+    checkpoints: dict[str, Path | str] = {"base": start}
+    with tracking(
+        **asdict(config.logger), run_dir=folder.path, config=settings, is_main=folder.is_main
+    ) as tracker:
+        for stage, train in (("sft", supervised_stage), ("rl", reinforcement_stage)):
+            if stage in config.stages:
+                last = list(checkpoints.values())[-1]
+                checkpoints[stage] = train(config, folder, tracker, last, getattr(rows, stage), rows.media_root)
+                state.wait_for_everyone()
+                free_memory()
+        if folder.is_main:
+            return evaluation_stage(config, folder, tracker, checkpoints, rows, started=started)
+    return folder.path / "summary.json"
+
+
+def _start(config: TrainConfig, folder: RunFolder) -> Path | str:
+    """The checkpoint the first stage starts from; the toy model is built in the run folder."""
+    if config.model.path is not None:
+        return config.model.path
+    toy = asdict(config.model.toy)
+    sampling = config.data.sampling
+    path = folder.checkpoints / "base"
+    if folder.is_main:
+        build_toy_checkpoint(
+            path,
+            family=toy.pop("family"),
+            seed=config.seed,
+            patch_size=toy.pop("patch_size"),
+            initializer_range=toy.pop("initializer_range"),
+            max_length=toy.pop("max_length"),
+            max_pixels=sampling.max_pixels,
+            size=ToySize(**toy),
+        )
+    return path
+
+
+def _toy_clips(config: TrainConfig) -> Path:
+    """Rendered clips are shared by the runs of one output folder."""
+    return Path(config.output_dir) / "toy_world"
+
+
+def _has_accelerator() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

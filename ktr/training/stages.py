@@ -1,0 +1,138 @@
+"""The training stages: from a checkpoint and rows to a checkpoint that loads alone, processor included."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, TrainerCallback, set_seed
+
+from ktr import components
+from ktr.config.schemas import TrainConfig
+from ktr.data.row_sampler import ReadableRows
+from ktr.data.rows import Row
+from ktr.models.loading import LoadedModel
+from ktr.models.prompt_encoder import PromptEncoder
+from ktr.training.arguments import grpo_arguments, sft_arguments
+from ktr.training.callbacks import MetricsFile, ProgressBar, StopOnBrokenLoss
+from ktr.training.grpo_trainer import KeyTokenGRPOTrainer
+from ktr.training.run_folder import RunFolder
+from ktr.training.sft_trainer import supervised_trainer
+from ktr.training.tracker import Tracker
+
+logger = logging.getLogger(__name__)
+
+
+def supervised_stage(
+    config: TrainConfig, folder: RunFolder, tracker: Tracker, start: Path | str, rows: Sequence[Row], media_root: Path | None
+) -> Path:
+    """Fine-tunes the checkpoint `start` on the rationales of `rows`; returns the new checkpoint."""
+    set_seed(config.seed)
+    loaded, encoder = _load(config, start, media_root)
+    trainer = supervised_trainer(
+        loaded.model,
+        loaded.processor,
+        encoder,
+        rows,
+        sft_arguments(
+            config.sft,
+            folder.checkpoints / "sft_steps",
+            seed=config.seed,
+            workers=config.data.workers,
+            checkpointing=config.model.gradient_checkpointing,
+        ),
+        peft_config=components.adapters(config.model),
+        callbacks=_callbacks(folder, tracker, "sft"),
+        readable=_readable(config, folder, "sft", rows, encoder),
+    )
+    trainer.train()
+    return _save(trainer.accelerator.unwrap_model(trainer.model), loaded, folder.checkpoints / "sft", folder)
+
+
+def reinforcement_stage(
+    config: TrainConfig, folder: RunFolder, tracker: Tracker, start: Path | str, rows: Sequence[Row], media_root: Path | None
+) -> Path:
+    """Improves the checkpoint `start` by GRPO with key tokens on `rows`; returns the new checkpoint."""
+    set_seed(config.seed)
+    loaded, encoder = _load(config, start, media_root)
+    sampling = components.training_sampling(config.rollout)
+    trainer = KeyTokenGRPOTrainer(
+        loaded.model,
+        loaded.processor,
+        encoder,
+        rows,
+        grpo_arguments(
+            config.trainer,
+            folder.checkpoints / "rl_steps",
+            seed=config.seed,
+            workers=config.data.workers,
+            checkpointing=config.model.gradient_checkpointing,
+            max_new_tokens=sampling.max_new_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+        ),
+        rollout=lambda model: components.rollout_engine(config.rollout, model, loaded, plugins=config.plugins),
+        sampling=sampling,
+        rewards=components.reward_runner(config.reward, config.plugins),
+        key_tokens=components.key_token_settings(config.ktr),
+        objective=components.objective_settings(config.trainer, config.ktr, max_new_tokens=sampling.max_new_tokens),
+        folder=folder,
+        max_packed_tokens=config.trainer.max_packed_tokens or DEFAULT_PACKED_TOKENS,
+        packing=config.trainer.packing,
+        scale_advantages="group" if config.trainer.scale_advantages else "none",
+        zero_variance=config.trainer.zero_variance,
+        log_completions_every=config.trainer.log_completions_every,
+        readable=_readable(config, folder, "rl", rows, encoder),
+        peft_config=components.adapters(config.model),
+        callbacks=_callbacks(folder, tracker, "rl"),
+    )
+    trainer.train()
+    return _save(trainer.accelerator.unwrap_model(trainer.model), loaded, folder.checkpoints / "rl", folder)
+
+
+DEFAULT_PACKED_TOKENS = 32768
+
+
+def free_memory() -> None:
+    """Between stages: what the last trainer held goes back before the next checkpoint is loaded."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _load(config: TrainConfig, start: Path | str, media_root: Path | None) -> tuple[LoadedModel, PromptEncoder]:
+    loaded = components.policy_model(config.model, start)
+    return loaded, components.prompt_encoder(config.data, loaded, media_root)
+
+
+def _callbacks(folder: RunFolder, tracker: Tracker, stage: str) -> list[TrainerCallback]:
+    return [MetricsFile(folder, stage), ProgressBar(stage), StopOnBrokenLoss(), tracker.callback(stage)]
+
+
+def _readable(
+    config: TrainConfig, folder: RunFolder, stage: str, rows: Sequence[Row], encoder: PromptEncoder
+) -> ReadableRows | None:
+    """The test that `data.on_error=skip` asks for; skipped rows are listed in `skipped.jsonl`."""
+    if config.data.on_error != "skip":
+        return None
+
+    def record(row: Row, error: Exception) -> None:
+        line = {"stage": stage, "id": row.id, "path": row.media.path if row.media else None, "error": str(error)}
+        folder.append(folder.path / "skipped.jsonl", line)
+
+    return ReadableRows(rows, encoder.load_frames, record)
+
+
+def _save(model: PreTrainedModel, loaded: LoadedModel, path: Path, folder: RunFolder) -> Path:
+    """The whole model, adapters merged in, beside its processor: loads with nothing else."""
+    if folder.is_main:
+        if hasattr(model, "merge_and_unload"):
+            model = model.merge_and_unload()
+        model.save_pretrained(path)
+        loaded.processor.save_pretrained(path)
+        logger.info("saved %s", path)
+    return path

@@ -1,0 +1,108 @@
+"""The entries as a person calls them: exit codes, one line on stderr, nothing left behind, no needless imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def call(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    script, *rest = arguments
+    command = [sys.executable, str(ROOT / script), *rest]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd or ROOT, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train.py", "ktr.top_k=abc"], ["ktr.top_k", "abc"]),
+        (["train.py", "+ktr.topk=0.2"], ["ktr.topk", "did you mean ktr.top_k"]),
+        (["train.py", "ktr=everything"], ["ktr=everything", "video_ktr_fast"]),
+        (["train.py", "data=video_r1", "data.path=/no/such#rows.json"], ["data.path", "/no/such#rows.json"]),
+        (["evaluate.py"], ["model.path", "required"]),
+        (["predict.py", "model.path=.", "question=why?", "video=/no=video.mp4"], ["video", "/no=video.mp4"]),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_leaves_nothing(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+    done = call(*arguments, f"output_dir={tmp_path}/out", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("error: ")
+    assert all(word in done.stderr for word in words), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+SCRIPT = """
+import runpy, sys
+for arguments in (["--help"], ["--cfg", "job"], ["--cfg", "job", "--resolve", "experiment=video_ktr_7b"]):
+    for entry in ("train.py", "evaluate.py", "predict.py"):
+        if "experiment=video_ktr_7b" in arguments and entry != "train.py":
+            continue
+        sys.argv = [entry, *arguments]
+        runpy.run_path(entry, run_name="__main__")
+from ktr.config.compose import compose
+from ktr.config.validate import validate
+validate(compose("train"))
+heavy = sorted({"torch", "transformers", "trl", "numpy", "datasets", "wandb", "submitit", "optuna"} & set(sys.modules))
+print("HEAVY", heavy)
+"""
+
+
+def test_help_config_and_validation_import_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_help_names_every_group_and_choice() -> None:
+    text = call("train.py", "--help").stdout
+    for group in ("model", "data", "reward", "ktr", "trainer", "eval", "rollout", "logger", "experiment", "debug"):
+        assert f"\n{group}\n" in text
+        for file in (ROOT / "conf" / group).glob("*.yaml"):
+            assert f" {file.stem} " in text
+    assert "python train.py" in text and "top_k: 0.2" in text and "* video_ktr_fast" in text
+
+
+def test_faults_of_the_project_keep_their_traceback(tmp_path: Path) -> None:
+    fault = tmp_path / "fault.py"
+    fault.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from ktr.config.cli import run_entry\n"
+        "from ktr.config.schemas import TrainConfig\n"
+        "def task(config, run_dir):\n"
+        "    {}['lost']\n"
+        "run_entry('train', TrainConfig, task)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(fault), f"output_dir={tmp_path}/out"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and "KeyError: 'lost'" in done.stderr
+
+
+def test_a_task_gets_typed_settings_and_its_folder_and_errors_of_files_are_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from ktr.config.cli import run_entry\n"
+        "from ktr.config.schemas import TrainConfig\n"
+        "def task(config, run_dir):\n"
+        "    print(type(config).__name__, config.seed, run_dir)\n"
+        "    open('/no/such/file')\n"
+        "run_entry('train', TrainConfig, task)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), f"output_dir={tmp_path}/out", "seed=4"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    name, seed, folder = done.stdout.split()
+    assert (name, seed) == ("TrainConfig", "4")
+    assert Path(folder).parent == tmp_path / "out" / "toy" and (Path(folder) / ".hydra" / "overrides.yaml").exists()
+    assert done.returncode == 1 and done.stderr.splitlines() == ["error: /no/such/file: No such file or directory"]

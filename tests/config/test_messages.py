@@ -1,0 +1,51 @@
+"""Errors a person can mend are one line that says how; faults are not dressed up as theirs."""
+
+from __future__ import annotations
+
+import pytest
+from hydra.errors import HydraException
+
+from ktr.config.compose import compose
+from ktr.config.fields import ConfigError
+from ktr.config.messages import one_line
+from ktr.config.schemas import TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("ktr.topk=0.2", "ktr.topk: unknown key; did you mean ktr.top_k?"),
+        ("group_size=4", "group_size: unknown key; did you mean trainer.group_size?"),
+        ("ktr.top_k=abc", "ktr.top_k: Value 'abc' of type 'str' could not be converted to Float"),
+        ("logger=tensorboard", "logger=tensorboard: no such choice; logger offers none, wandb"),
+        ("name=a=b", "name=a=b: mismatched input '=' expecting <EOF>"),
+        ("+trainer=grpo", "trainer"),
+    ],
+)
+def test_what_hydra_refuses(override: str, line: str) -> None:
+    with pytest.raises(HydraException) as caught:
+        compose("train", [override])
+    message = one_line(caught.value, TrainConfig)
+    assert message is not None and message.startswith(line) and "\n" not in message
+
+
+def test_own_errors_and_files() -> None:
+    assert one_line(ConfigError("ktr.top_k", "must be\n  above 0"), TrainConfig) == "ktr.top_k: must be above 0"
+    assert one_line(FileNotFoundError(2, "No such file or directory", "/a b"), TrainConfig) == (
+        "/a b: No such file or directory"
+    )
+
+
+def test_a_value_error_is_the_persons_only_where_the_project_raises_it() -> None:
+    from ktr.config.fields import number
+    from ktr.config.overrides import quote_overrides
+
+    for call in (lambda: int("x"), lambda: number(1)["x"], lambda: quote_overrides([None], ())):  # type: ignore
+        try:
+            call()
+        except (ValueError, TypeError) as error:
+            assert one_line(error, TrainConfig) is None
+    try:
+        TrainConfig(name="a/b")
+    except ValueError as error:
+        assert one_line(error, TrainConfig) is not None

@@ -256,11 +256,17 @@ def main() -> None:
         }
         results = measure(steps, arguments.repeats)
     base = results["plain_grpo"]
-    table = Table(title=f"{len(bench.prompt)} prompt tokens, {arguments.group} x {arguments.completion} completion tokens")
+    table = Table(
+        title=f"{len(bench.prompt)} prompt tokens, {arguments.group} x {arguments.completion} completion tokens"
+    )
     for column in ("variant", "GFLOP", "of plain", "seconds", "of plain", "peak MB", "of plain"):
         table.add_column(column, justify="left" if column == "variant" else "right")
     for name, found in results.items():
-        cells = [f(found, key) for key in ("gflops", "seconds", "peak_mb") for f in (_value, lambda r, k: f"{r[k] / base[k]:.2f}")]
+        cells = [
+            f(found, key)
+            for key in ("gflops", "seconds", "peak_mb")
+            for f in (_value, lambda r, k: f"{r[k] / base[k]:.2f}")
+        ]
         table.add_row(name, *cells)
     Console().print(table)
     parameters = sum(p.numel() for p in bench.loaded.model.parameters())

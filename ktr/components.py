@@ -106,6 +106,7 @@ def objective_settings(trainer: GrpoConfig, ktr: KtrConfig, *, max_new_tokens: i
         objective=trainer.objective,
         epsilon_low=trainer.epsilon,
         epsilon_high=trainer.epsilon_high,
+        cispo_cap=trainer.cispo_cap,
         beta=trainer.beta,
         kl_estimator=trainer.kl_estimator,
         kl_clamp=trainer.kl_clamp,

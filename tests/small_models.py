@@ -14,7 +14,9 @@ from ktr.models.toy_model import ToySize
 from ktr.training.scoring import ScoringGroup
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-SMALL = ToySize(hidden_size=64, intermediate_size=96, num_layers=2, num_kv_heads=1, vision_hidden_size=64, vision_depth=2)
+SMALL = ToySize(
+    hidden_size=64, intermediate_size=96, num_layers=2, num_kv_heads=1, vision_hidden_size=64, vision_depth=2
+)
 
 
 def load_scored(path, **options):
@@ -50,7 +52,9 @@ def random_frames(kind: str, num_frames: int, factor: int, seed: int, *, rows: i
     )
 
 
-def make_prompt(encoder: PromptEncoder, kind: str, seed: int, *, question: str = "what moved first ?", num_frames: int = 6):
+def make_prompt(
+    encoder: PromptEncoder, kind: str, seed: int, *, question: str = "what moved first ?", num_frames: int = 6
+):
     media = None if kind == "text" else Media(kind, f"{seed}.mp4")
     row = Row(f"{kind}-{seed}", question, media, "free-form", (), "red")
     if kind == "text":

@@ -120,7 +120,7 @@ class SamplingConfig(Node):
 
 @dataclass
 class ToyDataConfig(Node):
-    """How many clips of coloured shapes `data=toy` renders, and how they look.
+    """How many clips of coloured shapes `data=toy` renders for each split, and their seed.
 
     Example::
 
@@ -131,9 +131,6 @@ class ToyDataConfig(Node):
     validation_clips: int = number(50, ge=1)
     test_clips: int = number(200, ge=1)
     seed: int = number(0, ge=0)
-    num_frames: int = number(8, ge=2)
-    frame_size: int = number(56, ge=28)
-    fps: int = number(4, ge=1)
 
 
 @dataclass

@@ -158,7 +158,9 @@ class GrpoConfig(OptimizationConfig):
 
     `groups_per_step` prompts a device and step, `group_size` completions each, seen in `gradient_accumulation` equal
     parts; each batch of completions serves `updates_per_batch` optimizer steps. The step's objective, KL estimator and
-    clipping are those of the named papers; `kl_clamp` bounds the log-ratio (Video-R1: 10).
+    clipping are those of the named papers; `epsilon` and `epsilon_high` left null take the objective's published values
+    (grpo 0.2; dapo 0.2 and 0.28; gspo 3e-4 and 4e-4), `cispo_cap` bounds cispo's weight, `kl_clamp` the log-ratio
+    (Video-R1: 10).
 
     Example::
 
@@ -171,8 +173,9 @@ class GrpoConfig(OptimizationConfig):
     updates_per_batch: int = number(1, ge=1)
     objective: str = choice("grpo", "grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo")
     beta: float = number(0.04, ge=0)
-    epsilon: float = number(0.2, gt=0)
+    epsilon: float | None = number(None, gt=0)
     epsilon_high: float | None = number(None, gt=0)
+    cispo_cap: float = number(5.0, gt=0)
     kl_estimator: str = choice("k3", "k1", "k2", "k3")
     kl_clamp: float | None = number(None, gt=0)
     scale_advantages: bool = True
@@ -189,5 +192,5 @@ class GrpoConfig(OptimizationConfig):
                 f"={self.gradient_accumulation} must divide groups_per_step={self.groups_per_step}: "
                 "a group is never split between two passes",
             )
-        if self.epsilon_high is not None and self.epsilon_high < self.epsilon:
+        if None not in (self.epsilon, self.epsilon_high) and self.epsilon_high < self.epsilon:
             raise ConfigError("epsilon_high", f"={self.epsilon_high:g} is below epsilon={self.epsilon:g}")

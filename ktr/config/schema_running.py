@@ -11,6 +11,8 @@ from ktr.config.fields import ConfigError, Node, choice, items, number
 class RolloutConfig(Node):
     """The engine that samples completions, and the sampling settings of training.
 
+    `max_batch_tokens` bounds the tokens, padding included, that are decoded together; it changes speed, not results.
+
     Example::
 
         python train.py rollout.max_new_tokens=256 rollout.top_p=0.95
@@ -22,7 +24,7 @@ class RolloutConfig(Node):
     temperature: float = number(1.0, ge=0)
     top_p: float = number(1.0, gt=0, le=1)
     top_k: int = number(0, ge=0)
-    batch_size: int = number(8, ge=1)
+    max_batch_tokens: int = number(32768, ge=64)
 
 
 @dataclass

@@ -24,13 +24,14 @@ class RowSampler(Sampler[int]):
     Args:
         num_rows: rows to order.
         seed: of the order.
-        batch_rows: distinct rows of one generation batch over all ranks; an incomplete last batch is left out.
+        batch_rows: rows of one generation batch over all ranks. An epoch's incomplete last batch is left out; where all
+            rows together are fewer than one batch, they repeat to fill it.
         group_size: times each row is repeated in a row (the completions of its group); 1 for supervised training.
         passes: times each batch is yielded (updates or accumulation passes that reuse it).
         readable: whether a row can be used; None uses all.
 
     Raises:
-        ValueError: fewer rows than one batch needs, from the start or after skipping.
+        ValueError: no row at all, from the start or after skipping.
     """
 
     def __init__(
@@ -43,11 +44,10 @@ class RowSampler(Sampler[int]):
         passes: int = 1,
         readable: Callable[[int], bool] | None = None,
     ) -> None:
+        if num_rows < 1:
+            raise ValueError("there are no rows to train on")
         if num_rows < batch_rows:
-            raise ValueError(
-                f"{num_rows} rows are fewer than the {batch_rows} that one step reads: lower trainer.groups_per_step "
-                "(sft.batch_size), or give more rows"
-            )
+            logger.warning("%d rows are fewer than the %d of one step: rows repeat within a step", num_rows, batch_rows)
         self.num_rows = num_rows
         self.seed = seed
         self.batch_rows = batch_rows
@@ -57,7 +57,7 @@ class RowSampler(Sampler[int]):
         self.epoch = 0
 
     def __len__(self) -> int:
-        return self.num_rows // self.batch_rows * self.batch_rows * self.group_size * self.passes
+        return max(1, self.num_rows // self.batch_rows) * self.batch_rows * self.group_size * self.passes
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -66,22 +66,26 @@ class RowSampler(Sampler[int]):
         generator = torch.Generator().manual_seed((self.seed << 20) + self.epoch)
         self.epoch += 1
         batch: list[int] = []
-        yielded = False
+        batches = 0
         for index in torch.randperm(self.num_rows, generator=generator).tolist():
-            if self.readable is not None and not self.readable(index):
-                continue
-            batch.append(index)
+            if self.readable is None or self.readable(index):
+                batch.append(index)
             if len(batch) == self.batch_rows:
-                yielded = True
-                for _ in range(self.passes):
-                    for chosen in batch:
-                        yield from [chosen] * self.group_size
+                yield from self._repeated(batch)
+                batches += 1
                 batch = []
-        if not yielded:
-            raise ValueError(
-                f"fewer than {self.batch_rows} of {self.num_rows} rows can be read, so not one step can be taken: see "
-                "skipped.jsonl in the run folder"
-            )
+        if batches == 0:
+            if not batch:
+                raise ValueError(
+                    f"none of {self.num_rows} rows can be read, so not one step can be taken: see skipped.jsonl in the "
+                    "run folder"
+                )
+            yield from self._repeated([batch[i % len(batch)] for i in range(self.batch_rows)])
+
+    def _repeated(self, batch: list[int]) -> Iterator[int]:
+        for _ in range(self.passes):
+            for index in batch:
+                yield from [index] * self.group_size
 
 
 class ReadableRows:

@@ -6,11 +6,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ktr.config.schema_inputs import DataConfig
 from ktr.data.importers import load_rows
 from ktr.data.rows import Row
-from ktr.data.toy_world import ToyWorld
+
+if TYPE_CHECKING:
+    from ktr.data.toy_world import ToyWorld
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +61,8 @@ def load_run_rows(settings: DataConfig, *, stages: Sequence[str], eval_splits: S
 
 
 def _toy_rows(settings: DataConfig, stages: Sequence[str], eval_splits: Sequence[str], cache: Path) -> RunRows:
+    from ktr.data.toy_world import ToyWorld
+
     world = ToyWorld.prepare(
         cache,
         train_clips=settings.toy.train_clips,

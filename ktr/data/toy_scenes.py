@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import permutations, product
 from random import Random
 
@@ -299,7 +299,7 @@ def word_truth(scene: Scene, question: Question) -> WordTruth:
     return WordTruth(words, _varies(words, _possible_references(question)), _varies(words, frozenset(reordered)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _possible_references(question: Question) -> frozenset[tuple[str, ...]]:
     possible = (facts for facts in all_facts(KINDS[question.kind].moving) if suits(question, facts))
     return frozenset(reference_words(question, facts) for facts in possible)

@@ -61,7 +61,11 @@ def evaluation_stage(
             last = stage == list(checkpoints)[-1]
             if rows.world is not None and stage in ("base", "sft"):
                 measured = attribution_aurocs(
-                    loaded, encoder, rows.eval[:PROBE_ROWS], rows.world.token_truth(loaded.processor.tokenizer), seed=config.seed
+                    loaded,
+                    encoder,
+                    rows.eval[:PROBE_ROWS],
+                    rows.world.token_truth(loaded.processor.tokenizer),
+                    seed=config.seed,
                 )
                 attribution.update(measured if stage == "sft" else {f"base_{k}": v for k, v in measured.items()})
             if last:
@@ -129,9 +133,7 @@ def evaluate_checkpoint(
 def _record(summary: Summary, folder: RunFolder, tracker: Tracker) -> None:
     """The final figures as one line of `metrics.jsonl`, and in the tracker."""
     metrics = {f"accuracy/{stage}": value for stage, value in summary["accuracy"].items() if value is not None}
-    metrics |= {
-        f"accuracy_shuffled/{stage}": v for stage, v in summary["accuracy_shuffled"].items() if v is not None
-    }
+    metrics |= {f"accuracy_shuffled/{stage}": v for stage, v in summary["accuracy_shuffled"].items() if v is not None}
     metrics |= {f"attribution/{name}": value for name, value in summary["attribution"].items() if value is not None}
     if metrics:
         folder.append(folder.metrics, {"stage": "eval", **metrics})

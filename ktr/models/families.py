@@ -221,9 +221,7 @@ def family_of(config: PreTrainedConfig) -> Family:
     return family.from_config(config)
 
 
-def permute_patches(
-    features: VisionFeatures, grid_thw: tuple[int, int, int], order: Sequence[int]
-) -> VisionFeatures:
+def permute_patches(features: VisionFeatures, grid_thw: tuple[int, int, int], order: Sequence[int]) -> VisionFeatures:
     """Features of the video whose temporal grids are taken in `order`.
 
     Attention in all three vision towers stays inside one temporal grid and their own positions know no time, so this

@@ -105,7 +105,9 @@ def qwen3_vl_positions(
     Raises:
         ValueError: the placeholders in the prompt do not match the spans.
     """
-    grids = [VisionSpan(span.placeholder_id, (1, *span.grid_thw[1:])) for span in spans for _ in range(span.grid_thw[0])]
+    grids = [
+        VisionSpan(span.placeholder_id, (1, *span.grid_thw[1:])) for span in spans for _ in range(span.grid_thw[0])
+    ]
     return _walk(input_ids_P, grids, placeholder_ids, merge_size, lambda span: np.zeros(1, dtype=np.int64))
 
 
@@ -130,7 +132,8 @@ def _walk(
         if not contiguous or (ids_P[at] != span.placeholder_id).any():
             raise ValueError(
                 f"span {number} (grid {span.grid_thw}) needs {size} neighbouring placeholders {span.placeholder_id}, "
-                f"and the prompt's visual tokens from number {found} on do not hold them: it was cut or expanded wrongly"
+                f"and the prompt's visual tokens from number {found} on do not hold them: it was cut or wrongly "
+                "expanded"
             )
         start = int(at[0])
         positions_3P[:, cursor:start] = np.arange(counter, counter + start - cursor)

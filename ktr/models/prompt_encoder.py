@@ -10,8 +10,6 @@ replaced by those around each grid, as in the model's original processor and in 
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +20,9 @@ import torch
 from ktr.data.media import Frames, FrameSampling, load_frames, reorder_frames
 from ktr.data.paths import resolve_media
 from ktr.data.prompts import PromptTemplate
-from ktr.data.rows import Media, Row
+from ktr.data.rows import Row
 from ktr.models.families import Family
+from ktr.models.frame_cache import FrameCache
 from ktr.models.positions import VisionSpan
 
 if TYPE_CHECKING:
@@ -75,35 +74,6 @@ class EncodedPrompt:
         return int(self.position_ids_3P.max()) + 1
 
 
-class FrameCache:
-    """Least recently used decoded media, within a bound on pixel bytes. Safe to share between threads."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self._frames: OrderedDict[Media, Frames] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, media: Media) -> Frames | None:
-        with self._lock:
-            frames = self._frames.get(media)
-            if frames is not None:
-                self._frames.move_to_end(media)
-            return frames
-
-    def put(self, media: Media, frames: Frames) -> None:
-        """Keeps `frames`, dropping the oldest entries; media larger than the whole bound are not kept."""
-        size = frames.pixels_T3HW.nbytes
-        with self._lock:
-            if size > self.max_bytes or media in self._frames:
-                return
-            self._frames[media] = frames
-            self._bytes += size
-            while self._bytes > self.max_bytes:
-                _, dropped = self._frames.popitem(last=False)
-                self._bytes -= dropped.pixels_T3HW.nbytes
-
-
 class PromptEncoder:
     """Encodes rows for one checkpoint.
 
@@ -137,8 +107,8 @@ class PromptEncoder:
             expected = (family.patch_size, family.merge_size, family.temporal_patch_size)
             if sizes != expected:
                 raise ValueError(
-                    f"{type(part).__name__} cuts patches of (size, merge, frames) {sizes} and the model takes {expected}: "
-                    "load processor and model from the same checkpoint"
+                    f"{type(part).__name__} cuts patches of (size, merge, frames) {sizes} and the model takes "
+                    f"{expected}: load processor and model from the same checkpoint"
                 )
         self.processor = processor
         self.tokenizer = processor.tokenizer
@@ -273,7 +243,12 @@ class PromptEncoder:
         }
         shown = frames.pixels_T3HW if frames.kind == "video" else frames.pixels_T3HW[:1]
         pixels = part.rescale_and_normalize(
-            shown, part.do_rescale, part.rescale_factor, part.do_normalize, tuple(part.image_mean), tuple(part.image_std)
+            shown,
+            part.do_rescale,
+            part.rescale_factor,
+            part.do_normalize,
+            tuple(part.image_mean),
+            tuple(part.image_std),
         )
         rows, columns = height // self.family.patch_size, width // self.family.patch_size
         if frames.kind == "image":

@@ -41,9 +41,7 @@ def example_pages(
         if token_ids:
             found = completion_signals(loaded, encoder, prompt, token_ids, settings, seed=seed)
             rewards = {"accuracy": record.accuracy, "format": record.format}
-            pages.append(
-                token_page(loaded, prompt, token_ids, record.reply, found, gold=row.answer, rewards=rewards)
-            )
+            pages.append(token_page(loaded, prompt, token_ids, record.reply, found, gold=row.answer, rewards=rewards))
     return pages
 
 

@@ -58,12 +58,8 @@ CURVES: Mapping[str, tuple[Curve, ...]] = {
         _one("KL to the reference", "kl", zero=True),
         _one("Entropy", "entropy", zero=True),
         _one("Loss", "loss"),
-        Curve(
-            "Completion length",
-            {"mean": ("completions/mean_length", "rl"), "longest": ("completions/max_length", "base")},
-            True,
-        ),
-        Curve("Share of groups without spread", {"share": ("frac_reward_zero_std", "rl")}, True),
+        _one("Completion length", "completions/mean_length", zero=True),
+        Curve("Share of groups without spread", {"share": ("groups/zero_variance", "rl")}, True),
         _one("Gradient norm", "grad_norm", zero=True),
     ),
 }  # fmt: skip

@@ -19,6 +19,7 @@ from ktr.rewards.choice_wording import (
     JOINED,
     KIND,
     LETTER,
+    LINE_START,
     MASK,
     NAMES_BEFORE,
     NEGATED_AFTER,
@@ -30,6 +31,8 @@ from ktr.rewards.choice_wording import (
 from ktr.rewards.options import Options, comparable, gold_index, read_options
 from ktr.rewards.text import ANSWER_WORDS, boxed_contents, unwrap
 from ktr.rewards.verdict import Outcome, Status, right_or_wrong
+
+_LONGEST_LINK = 40  # characters between two mentions of one list
 
 
 @dataclass(frozen=True)
@@ -183,21 +186,26 @@ def _positive(text: str, mentions: list[_Mention]) -> list[_Mention]:
     """The mentions that are not negated, a negation carrying over lists: "neither A nor B", "A and D are wrong"."""
     before = [bool(NEGATED_BEFORE.search(text, max(0, m.start - 60), m.start)) for m in mentions]
     after = [bool(NEGATED_AFTER.match(text[m.end : m.end + 80])) for m in mentions]
-    links = [
-        match["link"].strip().lower() if (match := JOINED.fullmatch(text, a.end, b.start)) else None
-        for a, b in zip(mentions, mentions[1:], strict=False)
-    ]
+    links = [_link(text, left, right) for left, right in zip(mentions, mentions[1:], strict=False)]
     for i, link in enumerate(links):
         if before[i] and link in ("or", "nor", "and", "/", "oder", "或", "和"):
             before[i + 1] = True
     for i in reversed(range(len(links))):
-        if after[i + 1] and links[i]:
+        if after[i + 1] and links[i] is not None:
             after[i] = True
     return [
         m
         for m, negated_before, negated_after in zip(mentions, before, after, strict=True)
         if not (negated_before or negated_after)
     ]
+
+
+def _link(text: str, left: _Mention, right: _Mention) -> str | None:
+    """What joins two mentions into a list ("," or "or"; "" for nothing but space), None when they are no list."""
+    if not 0 <= right.start - left.end <= _LONGEST_LINK:
+        return None
+    match = JOINED.fullmatch(text, left.end, right.start)
+    return None if match is None else match["link"].strip().lower()
 
 
 def _is_stated(text: str, mention: _Mention) -> bool:
@@ -213,8 +221,7 @@ def _is_stated(text: str, mention: _Mention) -> bool:
 def _opening_mention(text: str, mentions: list[_Mention], texts_named: list[_Mention]) -> _Mention | None:
     """The label that opens the answer, when what follows it is not another option's label or text."""
     first = mentions[0]
-    lead = text[: first.start]
-    if not re.fullmatch(rf"[\s\W_]*(?:{KIND})?[\s\W_]*", lead, re.IGNORECASE):
+    if not re.fullmatch(rf"[\W_]*+(?:{KIND})?[\W_]*+", text[: first.start], re.IGNORECASE):
         return None
     after = text[first.end :]
     if not re.match(rf"\s*(?:[^\w\s]|{MASK}|\n)|\s+(?:because|since|as|is)\b", after):
@@ -222,7 +229,7 @@ def _opening_mention(text: str, mentions: list[_Mention], texts_named: list[_Men
     other_lines = {
         m.index
         for m in mentions[1:]
-        if re.match(r"\s*[.):]", text[m.end :]) and re.search(rf"(?:^|[\n;.])\W*(?:{KIND}\W*)?$", text[: m.start], re.I)
+        if re.match(r"\s*[.):]", text[m.end :]) and LINE_START.search(text, max(0, m.start - _LONGEST_LINK), m.start)
     }
     follows = next((m for m in texts_named if not text[first.end : m.start].strip(" .):,;-–\n")), None)
     if other_lines - {first.index} or (follows is not None and follows.index != first.index):
@@ -236,9 +243,9 @@ def _unless_joined(text: str, mention: _Mention, mentions: list[_Mention]) -> tu
         left, right = sorted((mention, other), key=lambda m: m.start)
         if other.index == mention.index or left.end > right.start:
             continue
-        link = JOINED.fullmatch(text, left.end, right.start)
+        link = _link(text, left, right)
         if link is None:
             continue
-        if link["link"].isalpha() or link["link"] in "/|&+" or ENDS_ITEM.match(text[right.end :]):
+        if link.isalpha() or link in ("/", "|", "&", "+") or ENDS_ITEM.match(text[right.end :]):
             return None, "ambiguous"
     return mention.index, "ok"

@@ -59,3 +59,4 @@ NAMES_BEFORE = re.compile(
     r"line|area|zone|room|gate|track|side|level|phase|model|version|step|angle|vertex|node|variable)\s+$",
     re.IGNORECASE,
 )
+LINE_START = re.compile(rf"(?:^|[\n;.])\W*(?:{KIND}\W*)?$", re.IGNORECASE)

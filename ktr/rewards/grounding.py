@@ -6,6 +6,7 @@ two times in seconds, MM:SS or HH:MM:SS; four coordinates.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from ktr.rewards.text import boxed_contents
 from ktr.rewards.verdict import Outcome
 
+_MOST_OPENINGS = 64
 _OBJECT = re.compile(r"[{\[]")
 _UNIT_TIME = (
     r"(?:(?P<h>\d+(?:\.\d+)?)\s*(?:hours?|hrs?|h)(?![a-z])[\s,]*(?:and\s+)?)?"
@@ -175,17 +177,17 @@ def _json_values(text: str) -> list[Any]:
     """The JSON objects and arrays that stand in a text, outermost ones, single quotes tolerated."""
     values, at = [], 0
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-    while (opening := _OBJECT.search(text, at)) is not None:
-        at = opening.start()
-        for candidate in (text, text[:at] + text[at:].replace("'", '"')):
+    candidates = (text, text.replace("'", '"'))
+    for opening in itertools.islice(_OBJECT.finditer(text), _MOST_OPENINGS):
+        if opening.start() < at:
+            continue
+        for candidate in candidates:
             try:
-                value, end = decoder.raw_decode(candidate, at)
+                value, at = decoder.raw_decode(candidate, opening.start())
             except (ValueError, RecursionError):
                 continue
             values.append(value)
-            at = end - 1
             break
-        at += 1
     return values
 
 

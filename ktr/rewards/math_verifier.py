@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ktr.rewards.expressions import same_value
 from ktr.rewards.numbers import read_numbers
 from ktr.rewards.text import boxed_contents, collapse, normalise, strip_answer_cue, unwrap
 from ktr.rewards.verdict import Outcome, right_or_wrong
@@ -133,7 +134,7 @@ atexit.register(_verifier.close)
 
 
 def score_math(answer: str, gold: str, verifier: MathVerifier | None = None) -> Outcome:
-    """1 when the two expressions are equal. Equal texts and plain numbers need no child process."""
+    """1 when the two expressions are equal. Only what a first look leaves open needs the child process."""
     boxed = set(boxed_contents(answer))
     if len(boxed) > 1 or (_ALTERNATIVES.search(answer) and not _ALTERNATIVES.search(gold)):
         return Outcome(0.0, "ambiguous")
@@ -141,13 +142,15 @@ def score_math(answer: str, gold: str, verifier: MathVerifier | None = None) -> 
     shown = collapse(answer)
     gold_boxed = boxed_contents(gold)
     gold = gold_boxed[0] if len(gold_boxed) == 1 else gold
-    if _same_notation(answer, gold):
-        return right_or_wrong(True, shown)
-    given, wanted = read_numbers(answer), read_numbers(gold)
-    if _is_number(gold) and _is_number(answer) and given.single() == wanted.single():
-        return right_or_wrong(True, shown)
     if len(answer) > LONGEST_EXPRESSION:
         return Outcome(0.0, "unparsable", detail="expression too long")
+    if _same_notation(answer, gold):
+        return right_or_wrong(True, shown)
+    if _is_number(gold) and _is_number(answer) and read_numbers(gold).single() == read_numbers(answer).single():
+        return right_or_wrong(True, shown)
+    same = same_value(answer, gold)
+    if same is not None:
+        return right_or_wrong(same, shown)
     right, status, detail = _verified(answer, gold) if verifier is None else _verify(answer, gold, verifier)
     return Outcome(1.0 if right else 0.0, status, shown, detail)
 

@@ -10,7 +10,7 @@ _WRAPPERS = (
     "boxed|fbox|text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mathsf|mathtt|operatorname|emph|underline"
 )
 _WRAPPED = re.compile(r"\\(?:" + _WRAPPERS + r")\s*\{([^{}]*)\}")
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
 _MATH_DELIMITERS = re.compile(r"\\[()\[\]]|\$")
 _MARKDOWN = re.compile(r"\*+|`+|(?<!\w)_+|_+(?!\w)|^[ \t]*#+[ \t]+", re.MULTILINE)
 
@@ -19,7 +19,6 @@ _UNSPACED = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
 )
-_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _CHUNK = re.compile(f"[{_UNSPACED}]|[^\\s{_UNSPACED}]+")
 _WORD = re.compile(f"[{_UNSPACED}]|(?:(?![{_UNSPACED}_])\\w)+")
 
@@ -63,20 +62,19 @@ def unwrap_commands(text: str) -> str:
 
 
 def boxed_contents(text: str) -> list[str]:
-    """What stands in each `\\boxed{...}`, braces balanced, in order; an unclosed box is left out."""
-    contents = []
-    for opening in _BOXED.finditer(text):
-        depth = 1
-        for at in range(opening.end(), len(text)):
-            depth += {"{": 1, "}": -1}.get(text[at], 0)
-            if depth == 0:
-                contents.append(text[opening.end() : at].strip())
-                break
+    """What stands in each outermost `\\boxed{...}`, braces balanced, in order; an unclosed box is left out."""
+    contents: list[str] = []
+    if "boxed" not in text and "fbox" not in text:
+        return contents
+    open_braces: list[tuple[int, bool]] = []
+    for brace in _BRACE.finditer(text):
+        if brace[0] != "}":
+            open_braces.append((brace.end(), len(brace[0]) > 1))
+        elif open_braces:
+            start, boxed = open_braces.pop()
+            if boxed and not any(outer for _, outer in open_braces):
+                contents.append(text[start : brace.start()].strip())
     return contents
-
-
-def has_unspaced_script(text: str) -> bool:
-    return _UNSPACED_CHARACTER.search(text) is not None
 
 
 def chunks(text: str) -> list[str]:

@@ -51,6 +51,7 @@ def grpo_arguments(
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
+        use_bias_correction_kl=False,
         log_completions=False,
         disable_dropout=True,
         shuffle_dataset=True,

@@ -33,12 +33,12 @@ def run(config: TrainConfig, run_dir: Path) -> Path:
     if "rl" in config.stages:
         components.reward_runner(config.reward, config.plugins)  # A wrong reward is found before a model is loaded.
     with state.main_process_first():
-        rows = load_run_rows(config.data, stages=config.stages, eval_splits=config.eval.splits, cache=_toy_clips(config))
+        rows = load_run_rows(
+            config.data, stages=config.stages, eval_splits=config.eval.splits, cache=_toy_clips(config)
+        )
         start = _start(config, folder)
     checkpoints: dict[str, Path | str] = {"base": start}
-    with tracking(
-        **asdict(config.logger), run_dir=folder.path, config=settings, is_main=folder.is_main
-    ) as tracker:
+    with tracking(**asdict(config.logger), run_dir=folder.path, config=settings, is_main=folder.is_main) as tracker:
         for stage, train in (("sft", supervised_stage), ("rl", reinforcement_stage)):
             if stage in config.stages:
                 last = list(checkpoints.values())[-1]

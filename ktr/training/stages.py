@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, TrainerCallback, set_seed
+from transformers import PreTrainedModel, PrinterCallback, TrainerCallback, set_seed
 
 from ktr import components
 from ktr.config.schemas import TrainConfig
@@ -25,9 +25,16 @@ from ktr.training.tracker import Tracker
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_PACKED_TOKENS = 32768
+
 
 def supervised_stage(
-    config: TrainConfig, folder: RunFolder, tracker: Tracker, start: Path | str, rows: Sequence[Row], media_root: Path | None
+    config: TrainConfig,
+    folder: RunFolder,
+    tracker: Tracker,
+    start: Path | str,
+    rows: Sequence[Row],
+    media_root: Path | None,
 ) -> Path:
     """Fine-tunes the checkpoint `start` on the rationales of `rows`; returns the new checkpoint."""
     set_seed(config.seed)
@@ -48,12 +55,18 @@ def supervised_stage(
         callbacks=_callbacks(folder, tracker, "sft"),
         readable=_readable(config, folder, "sft", rows, encoder),
     )
+    trainer.remove_callback(PrinterCallback)  # The progress bar and metrics.jsonl say it better.
     trainer.train()
     return _save(trainer.accelerator.unwrap_model(trainer.model), loaded, folder.checkpoints / "sft", folder)
 
 
 def reinforcement_stage(
-    config: TrainConfig, folder: RunFolder, tracker: Tracker, start: Path | str, rows: Sequence[Row], media_root: Path | None
+    config: TrainConfig,
+    folder: RunFolder,
+    tracker: Tracker,
+    start: Path | str,
+    rows: Sequence[Row],
+    media_root: Path | None,
 ) -> Path:
     """Improves the checkpoint `start` by GRPO with key tokens on `rows`; returns the new checkpoint."""
     set_seed(config.seed)
@@ -90,11 +103,9 @@ def reinforcement_stage(
         peft_config=components.adapters(config.model),
         callbacks=_callbacks(folder, tracker, "rl"),
     )
+    trainer.remove_callback(PrinterCallback)  # The progress bar and metrics.jsonl say it better.
     trainer.train()
     return _save(trainer.accelerator.unwrap_model(trainer.model), loaded, folder.checkpoints / "rl", folder)
-
-
-DEFAULT_PACKED_TOKENS = 32768
 
 
 def free_memory() -> None:

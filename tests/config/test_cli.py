@@ -106,3 +106,19 @@ def test_a_task_gets_typed_settings_and_its_folder_and_errors_of_files_are_one_l
     assert (name, seed) == ("TrainConfig", "4")
     assert Path(folder).parent == tmp_path / "out" / "toy" and (Path(folder) / ".hydra" / "overrides.yaml").exists()
     assert done.returncode == 1 and done.stderr.splitlines() == ["error: /no/such/file: No such file or directory"]
+
+
+def test_a_sweep_gives_each_job_its_folder_and_stops_at_a_bad_value(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from ktr.config.cli import run_entry\n"
+        "from ktr.config.schemas import TrainConfig\n"
+        "run_entry('train', TrainConfig, lambda config, run_dir: print('job', config.seed, run_dir))\n"
+    )
+    command = [sys.executable, str(script), "-m", f"output_dir={tmp_path}/out", "seed=1,2,-3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    jobs = [line.split() for line in done.stdout.splitlines() if line.startswith("job ")]
+    assert [seed for _, seed, _ in jobs] == ["1", "2"]
+    assert len({folder for *_, folder in jobs}) == 2 and not any("=" in folder for *_, folder in jobs)
+    assert done.returncode == 1 and "error: seed: must be at least 0, not -3" in done.stderr

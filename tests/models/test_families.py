@@ -106,9 +106,7 @@ def test_permuted_features_are_the_permuted_videos_features_bit_for_bit(
     assert not torch.equal(permuted.pooled_MH, features.pooled_MH)
 
 
-def test_patch_order_is_frame_order_by_whole_patches(
-    encoder: PromptEncoder, prompts: list[EncodedPrompt]
-) -> None:
+def test_patch_order_is_frame_order_by_whole_patches(encoder: PromptEncoder, prompts: list[EncodedPrompt]) -> None:
     by_frames = encoder.with_frame_order(prompts[0], [2 * grid + frame for grid in ORDER for frame in range(2)])
     by_patches = permute_pixel_patches(prompts[0], ORDER)
     assert torch.equal(by_frames.pixel_values_ND, by_patches.pixel_values_ND)

@@ -11,7 +11,7 @@ import ktr.models.prompt_encoder as module
 from ktr.data.media import Frames
 from ktr.data.rows import Media, Row
 from ktr.models.loading import LoadedModel
-from ktr.models.prompt_encoder import EncodedPrompt, FrameCache, PromptEncoder, PromptTooLongError
+from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder, PromptTooLongError
 
 
 def processor_outputs(loaded: LoadedModel, prompt: EncodedPrompt) -> dict[str, torch.Tensor]:
@@ -19,9 +19,7 @@ def processor_outputs(loaded: LoadedModel, prompt: EncodedPrompt) -> dict[str, t
     frames = prompt.frames
     text = prompt.text
     if frames.kind == "image":
-        return loaded.processor(
-            text=[text], images=[frames.pixels_T3HW[0]], do_resize=False, return_tensors="pt"
-        )
+        return loaded.processor(text=[text], images=[frames.pixels_T3HW[0]], do_resize=False, return_tensors="pt")
     if loaded.family.name == "qwen3_vl":
         # The processor keeps the template's outer markers around the timestamps; the model was trained without.
         text = text.replace("<|vision_start|><|video_pad|><|vision_end|>", "<|video_pad|>")
@@ -142,9 +140,7 @@ def test_special_tokens_in_the_question_are_refused(
         encoder.encode_frames(new_row(), None)
 
 
-def test_processor_of_another_family_is_refused(
-    loaded_models: dict[str, LoadedModel], new_encoder: Callable
-) -> None:
+def test_processor_of_another_family_is_refused(loaded_models: dict[str, LoadedModel], new_encoder: Callable) -> None:
     mixed = loaded_models["qwen3_vl"]._replace(processor=loaded_models["qwen2_vl"].processor)
     with pytest.raises(ValueError, match="same checkpoint"):
         new_encoder(mixed)
@@ -173,17 +169,3 @@ def test_media_are_decoded_once(
     assert [kwargs["factor"] for _, kwargs in calls] == [encoder.family.resize_factor]
     encoder.encode(new_row(row_id="r2"))
     assert len(calls) == 2
-
-
-def test_cache_drops_what_was_used_longest_ago(new_frames: Callable) -> None:
-    clip = new_frames(28)
-    cache = FrameCache(2 * clip.pixels_T3HW.nbytes)
-    a, b, c = (Media("video", name) for name in "abc")
-    cache.put(a, clip)
-    cache.put(b, clip)
-    assert cache.get(a) is clip
-    cache.put(c, clip)
-    assert [cache.get(media) is not None for media in (a, b, c)] == [True, False, True]
-    small = FrameCache(clip.pixels_T3HW.nbytes - 1)
-    small.put(a, clip)
-    assert small.get(a) is None

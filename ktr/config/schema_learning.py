@@ -192,5 +192,5 @@ class GrpoConfig(OptimizationConfig):
                 f"={self.gradient_accumulation} must divide groups_per_step={self.groups_per_step}: "
                 "a group is never split between two passes",
             )
-        if None not in (self.epsilon, self.epsilon_high) and self.epsilon_high < self.epsilon:
+        if self.epsilon is not None and self.epsilon_high is not None and self.epsilon_high < self.epsilon:
             raise ConfigError("epsilon_high", f"={self.epsilon_high:g} is below epsilon={self.epsilon:g}")

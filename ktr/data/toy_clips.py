@@ -1,4 +1,4 @@
-"""Rendering of toy scenes and their encoding to H.264 in mp4, in parallel, so that a stopped job goes on where it was.
+"""Rendering of toy scenes and their encoding to H.264 in mp4.
 
 Shapes: T frames, H height, W width in pixels.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -50,14 +49,10 @@ def encode(pixels_THW3: np.ndarray, path: Path) -> None:
     os.replace(unfinished, path)
 
 
-def write_clips(scenes: Mapping[str, Scene], folder: Path, *, workers: int | None = None) -> None:
-    """Render and encode each scene to the file named by its key; files that are there already are kept.
-
-    Args:
-        workers: threads that encode; the number of processors by default. Encoding runs outside Python's lock.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    missing = [(folder / name, scene) for name, scene in scenes.items() if not (folder / name).exists()]
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        for _ in pool.map(lambda job: encode(render(job[1]), job[0]), missing):
-            pass
+def write_clips(scenes: Mapping[str, Scene], root: Path) -> None:
+    """Render and encode each scene to the file under ``root`` named by its key; files that are there already are kept."""
+    for name, scene in scenes.items():
+        path = root / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            encode(render(scene), path)

@@ -9,7 +9,6 @@ Shapes: C tokens of a reference, each group holding one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -19,18 +18,11 @@ from trl.trainer.utils import add_fused_lm_head
 from ktr.attribution.auroc import auroc
 from ktr.attribution.settings import KeyTokenSettings
 from ktr.data.rows import Row
+from ktr.data.toy_world import TokenTruth
 from ktr.models.loading import LoadedModel
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.training.key_tokens import KeyTokenAttributor
 from ktr.training.scoring import GroupScorer, ScoringGroup, encode_once, valid_tokens
-
-
-@dataclass(frozen=True)
-class TokenTruth:
-    """For each token of a row's reference: does it depend on the video, on the order of its frames?"""
-
-    visual: tuple[bool, ...]
-    temporal: tuple[bool, ...]
 
 
 def attribution_aurocs(

@@ -19,7 +19,7 @@ from torch import nn
 from ktr.models.positions import VisionSpan, qwen2_5_vl_positions, qwen2_vl_positions, qwen3_vl_positions
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PreTrainedConfig, PreTrainedModel
 
     from ktr.models.prompt_encoder import EncodedPrompt
 
@@ -107,8 +107,10 @@ class Family:
         inputs: dict[str, torch.Tensor] = {}
         for kind, pixels_key, grid_key in _KINDS:
             of_kind = [prompt for prompt in prompts if prompt.modality == kind]
+            pixels = [prompt.pixel_values_ND for prompt in of_kind if prompt.pixel_values_ND is not None]
+            assert len(pixels) == len(of_kind), f"a {kind} prompt has no pixels"
             if of_kind:
-                inputs[pixels_key] = torch.cat([prompt.pixel_values_ND for prompt in of_kind]).to(device)
+                inputs[pixels_key] = torch.cat(pixels).to(device)
                 inputs[grid_key] = torch.tensor([prompt.grid_thw for prompt in of_kind], device=device)
         return inputs
 
@@ -143,9 +145,10 @@ class Family:
         assert len(features) == len(prompts), "one entry of features for each prompt"
         outputs: dict[str, Any] = {}
         for kind, _, _ in _KINDS:
-            of_kind = [f for f, prompt in zip(features, prompts, strict=True) if prompt.modality == kind]
+            rows = [row for row, prompt in enumerate(prompts) if prompt.modality == kind]
+            of_kind = [encoded for row in rows if (encoded := features[row]) is not None]
+            assert len(of_kind) == len(rows), f"a {kind} prompt has no features"
             if of_kind:
-                assert all(f is not None for f in of_kind), f"a {kind} prompt has no features"
                 outputs[kind] = self._encoder_output(of_kind)
         return outputs
 
@@ -268,14 +271,15 @@ def check_order(order: Sequence[int], size: int) -> None:
         raise ValueError(f"order {list(order)} is not a permutation of 0..{size - 1}")
 
 
-def unwrap_model(model: nn.Module) -> nn.Module:
+def unwrap_model(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside DDP, DeepSpeed, torch.compile and PEFT wrappers (adapters stay active)."""
+    inner: Any = model
     while True:
-        if hasattr(model, "_orig_mod"):
-            model = model._orig_mod
-        elif hasattr(model, "module") and isinstance(model.module, nn.Module):
-            model = model.module
-        elif hasattr(model, "get_base_model"):
-            model = model.get_base_model()
+        if hasattr(inner, "_orig_mod"):
+            inner = inner._orig_mod
+        elif isinstance(getattr(inner, "module", None), nn.Module):
+            inner = inner.module
+        elif hasattr(inner, "get_base_model"):
+            inner = inner.get_base_model()
         else:
-            return model
+            return inner

@@ -191,7 +191,7 @@ def _positive(text: str, mentions: list[_Mention]) -> list[_Mention]:
         if before[i] and link in ("or", "nor", "and", "/", "oder", "或", "和"):
             before[i + 1] = True
     for i in reversed(range(len(links))):
-        if after[i + 1] and links[i] is not None:
+        if after[i + 1] and links[i]:
             after[i] = True
     return [
         m

@@ -184,7 +184,7 @@ class _Reader:
             return self._group()
         # e and i may be constants: only the verifier knows.
         if token.isalpha() and token not in "ei":
-            return self._point * (0.5 + ord(token) * 0.6180339887 * (1.0 + abs(self._point)) % 1.0)
+            return self._point * (0.5 + ord(token) * 0.7548776662 * (1.0 + abs(self._point)) % 1.0)
         raise _Unreadable
 
     def _root(self) -> complex:

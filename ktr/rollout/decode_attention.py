@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
@@ -48,7 +48,7 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 @contextmanager
-def decoding_attention(model: nn.Module) -> Iterator[None]:
+def decoding_attention(model: PreTrainedModel) -> Iterator[None]:
     """Uses `decode_attention_forward` in the language model inside the block, where it runs on `sdpa`."""
     config = model.config.get_text_config()
     before = config._attn_implementation

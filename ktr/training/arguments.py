@@ -14,6 +14,38 @@ import torch
 from trl import GRPOConfig, SFTConfig
 
 from ktr.config.schema_learning import GrpoConfig, OptimizationConfig, SftConfig
+from ktr.rollout.engine import SamplingSettings
+from ktr.training.objective_settings import ObjectiveSettings
+
+# TRL options that act in methods which the GRPO trainer replaces, with the value that leaves them off.
+UNSUPPORTED = {
+    "use_vllm": False,
+    "use_transformers_continuous_batching": False,
+    "generation_kwargs": None,
+    "repetition_penalty": 1.0,
+    "min_p": None,
+    "cache_implementation": None,
+    "chat_template_kwargs": None,
+    "num_generations_eval": None,
+    "shuffle_dataset": True,
+    "remove_unused_columns": False,
+    "reward_weights": None,
+    "scale_rewards": "group",
+    "multi_objective_aggregation": "sum_then_normalize",
+    "mask_truncated_completions": False,
+    "loss_type": "dapo",
+    "epsilon": 0.2,
+    "epsilon_high": None,
+    "delta": None,
+    "importance_sampling_level": "token",
+    "off_policy_mask_threshold": None,
+    "use_bias_correction_kl": False,
+    "top_entropy_quantile": 1.0,
+    "entropy_coef": 0.0,
+    "use_adaptive_entropy": False,
+    "router_aux_loss_coef": None,
+    "log_completions": False,
+}
 
 
 def sft_arguments(settings: SftConfig, output: Path, *, seed: int, workers: int, checkpointing: bool) -> SFTConfig:
@@ -58,6 +90,33 @@ def grpo_arguments(
     )
 
 
+def refuse_unsupported(arguments: GRPOConfig, objective: ObjectiveSettings, sampling: SamplingSettings) -> None:
+    """Raises ValueError for an option of TRL that the GRPO trainer would silently ignore or contradict."""
+    for name, off in UNSUPPORTED.items():
+        value = getattr(arguments, name)
+        if value != off:
+            raise ValueError(
+                f"TRL's option {name}={value!r} has no effect in packed group training: leave it at {off!r} (the "
+                "objective, its clipping, the sampling and the rewards are arguments of the trainer)"
+            )
+    if sampling.greedy:
+        raise ValueError("training samples with a temperature above 0: greedy completions of a prompt are all the same")
+    for name, ours in (("beta", objective.beta), ("temperature", sampling.temperature)):
+        if getattr(arguments, name) != ours:
+            raise ValueError(f"TRL's option {name}={getattr(arguments, name)} contradicts the trainer's {name}={ours}")
+    if arguments.steps_per_generation != arguments.gradient_accumulation_steps:
+        raise ValueError(
+            f"steps_per_generation={arguments.steps_per_generation} must equal "
+            f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}: completions are sampled for whole "
+            "optimizer steps (num_iterations reuses them)"
+        )
+    if arguments.per_device_train_batch_size % arguments.num_generations:
+        raise ValueError(
+            f"per_device_train_batch_size={arguments.per_device_train_batch_size} must hold whole groups of "
+            f"num_generations={arguments.num_generations}"
+        )
+
+
 def distributed() -> bool:
     """Whether a launcher (torchrun, accelerate, srun) started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -99,6 +158,8 @@ def _common(
     if distributed():
         # Buffers are constants here; broadcasting them would make ranks with fewer forwards wait.
         arguments["ddp_broadcast_buffers"] = False
+        # A rank whose prompts are all text leaves the vision tower out of its forward.
+        arguments["ddp_find_unused_parameters"] = True
         if use_cpu:
             arguments["ddp_backend"] = "gloo"
     return arguments

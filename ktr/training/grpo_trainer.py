@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,47 +32,41 @@ from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
 from ktr.rewards.runner import RewardRunner, RewardTable
 from ktr.rollout.engine import RolloutEngine, SamplingSettings
 from ktr.training.advantages import GroupAdvantages, group_advantages
-from ktr.training.key_tokens import Attribution, KeyTokenAttributor
-from ktr.training.objective import LossDenominators, MaskedMean, count_denominators, policy_loss
+from ktr.training.arguments import refuse_unsupported
+from ktr.training.key_tokens import KeyTokenAttributor
+from ktr.training.objective import LossDenominators, MaskedMean, policy_loss
 from ktr.training.objective_settings import ObjectiveSettings
-from ktr.training.packing import row_length
 from ktr.training.run_folder import RunFolder
 from ktr.training.sampled_groups import SampledGroup, completion_rows, gathered_metrics, reward_columns
-from ktr.training.scoring import GroupScorer, ScoringGroup, encode_once, valid_tokens
+from ktr.training.scoring import GroupScorer, ScoringGroup, TokenScores, encode_once, valid_tokens
 
-# TRL options that change sampling, rewards or the loss in methods replaced here, with the value that leaves them off.
-UNSUPPORTED = {
-    "use_vllm": False,
-    "use_transformers_continuous_batching": False,
-    "mask_truncated_completions": False,
-    "top_entropy_quantile": 1.0,
-    "entropy_coef": 0.0,
-    "use_adaptive_entropy": False,
-    "off_policy_mask_threshold": None,
-    "use_bias_correction_kl": False,
-    "multi_objective_aggregation": "sum_then_normalize",
-    "importance_sampling_level": "token",
-    "repetition_penalty": 1.0,
-    "min_p": None,
-    "generation_kwargs": None,
-    "num_generations_eval": None,
-    "log_completions": False,
-}
+# Objectives whose mean is over tokens, so that selected tokens must be counted over the whole step.
+TOKEN_MEANS = ("bnpo", "dapo", "cispo")
 
 
 @dataclass(eq=False)
 class GroupBatch:
-    """What one forward and backward works on: whole groups with their advantages and fixed log-probs."""
+    """One pass of an optimizer step: whole groups with all that their loss needs beside the policy's own log-probs.
+
+    Attributes:
+        groups: those that carry loss; where none does, a short stand-in, so that there is a graph to differentiate and
+            all ranks stay in step.
+        carries_loss: False for such a stand-in: its loss is 0, and it is given no reference and no views.
+        sampled_at: the step whose policy sampled the completions.
+        weights_NC: of the completions' tokens, once `attributed` is true: after the policy's first pass over the batch,
+            or before it where the loss needs all weights first.
+        denominators: of the whole optimizer step.
+    """
 
     groups: list[ScoringGroup]
     advantages_N: torch.Tensor
-    carries_loss: list[bool]
-    completions_in_step: float
-    tokens_in_step: float
+    carries_loss: bool
     sampled_at: int
+    weights_NC: torch.Tensor
+    attributed: bool = False
     ref_logps_NC: torch.Tensor | None = None
     old_logps_NC: torch.Tensor | None = None
-    attributions: dict[int, Attribution] = field(default_factory=dict)
+    denominators: LossDenominators | None = None
 
 
 class PromptCollator:
@@ -121,7 +115,7 @@ class KeyTokenGRPOTrainer(GRPOTrainer):
         peft_config: PeftConfig | None = None,
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
-        refuse_unsupported(arguments)
+        refuse_unsupported(arguments, objective, sampling)
         self.rewards = rewards
         self.readable = readable
         super().__init__(
@@ -143,6 +137,9 @@ class KeyTokenGRPOTrainer(GRPOTrainer):
         )
         self.attributor = KeyTokenAttributor(self.scorer, encoder, key_tokens, seed=arguments.seed)
         self.objective = objective
+        self.counts_selected = (
+            objective.normalize == "selected" and objective.objective in TOKEN_MEANS and bool(key_tokens.signals)
+        )
         self.sampling = sampling
         self.engine = rollout(self.model)
         self.folder = folder
@@ -175,7 +172,8 @@ class KeyTokenGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, prompts: list[EncodedPrompt]) -> list[GroupBatch]:
         step = self.state.global_step
         seed = shuffle_seed(self.args.seed, step, f"rollout {self.accelerator.process_index}")
-        completions = self.engine.generate(prompts, self.num_generations, self.sampling, seed)
+        with self.accelerator.autocast():
+            completions = self.engine.generate(prompts, self.num_generations, self.sampling, seed)
         sampled = [SampledGroup(prompt, replies) for prompt, replies in zip(prompts, completions, strict=True)]
         table = self.rewards.score(
             [group.prompt.row.question for group in sampled for _ in group.completions],
@@ -188,75 +186,141 @@ class KeyTokenGRPOTrainer(GRPOTrainer):
         )
         self._log_rollout(sampled, table, advantages, step)
         size = len(sampled) // self.args.steps_per_generation
-        return [
-            self._group_batch(sampled[start : start + size], advantages, start, step)
+        batches = [
+            self._group_batch(sampled, advantages, range(start, start + size), step)
             for start in range(0, len(sampled), size)
         ]
+        denominators = self._denominators(sampled, batches)
+        for batch in batches:
+            batch.denominators = denominators
+        return batches
+
+    @torch.no_grad()
+    def _group_batch(
+        self, sampled: Sequence[SampledGroup], advantages: GroupAdvantages, of_pass: range, step: int
+    ) -> GroupBatch:
+        """The groups `of_pass` that carry loss, with the log-probs that stay fixed while they serve."""
+        held = self.zero_variance == "keep" and self.objective.beta != 0.0
+        loaded = [g for g in of_pass if held or not advantages.zero_variance_N[g]]
+        chosen = loaded or [of_pass[0]]
+        groups = [ScoringGroup(sampled[g].prompt, tuple(r.token_ids for r in sampled[g].completions)) for g in chosen]
+        if not loaded:
+            groups = [replace(groups[0], completions=groups[0].completions[:1], drop_visual=True)]
+        elif self.vision_frozen:
+            with self.accelerator.autocast():
+                groups = encode_once(self.family, self.model, groups)
+        valid_NC = valid_tokens(groups, self.accelerator.device)
+        batch = GroupBatch(
+            groups=groups,
+            advantages_N=advantages.advantages_NG[chosen].reshape(-1).to(valid_NC.device),
+            carries_loss=bool(loaded),
+            sampled_at=step,
+            weights_NC=torch.zeros(valid_NC.shape, device=valid_NC.device),
+        )
+        if not loaded:
+            batch.ref_logps_NC = batch.weights_NC
+            return batch
+        if self.objective.beta:
+            batch.ref_logps_NC = self._reference_logps(groups)
+        weights_first = self._weights_come_first(groups)
+        if self.num_iterations > 1 or weights_first:
+            policy = self.scorer.score(self.model, groups, capture_vision=not self.vision_frozen)
+            if self.num_iterations > 1:
+                batch.old_logps_NC = policy.logps_NC
+            if weights_first:
+                batch.weights_NC = self._weights(self.model, groups, policy, valid_NC, step)
+                batch.attributed = True
+        return batch
+
+    def _weights_come_first(self, groups: Sequence[ScoringGroup]) -> bool:
+        """Whether weights cannot wait for the pass with gradient, which sees one piece of the step at a time."""
+        split = sum(len(piece) for piece in self._pieces(groups)) > len(groups)
+        return self.counts_selected or (split and self.attributor.settings.scope == "group")
+
+    def _reference_logps(self, groups: Sequence[ScoringGroup]) -> torch.Tensor:
+        if self.ref_model is not None:
+            return self.scorer.score(self.ref_model, groups).logps_NC
+        with self.accelerator.unwrap_model(self.model).disable_adapter():
+            return self.scorer.score(self.model, groups).logps_NC
+
+    def _denominators(self, sampled: Sequence[SampledGroup], batches: Sequence[GroupBatch]) -> LossDenominators:
+        """Counts of a whole optimizer step, so that its pieces, passes and ranks add up to one mean.
+
+        All sampled completions count, those without loss too, as in plain GRPO.
+        """
+        tokens = selected = sum(len(reply.token_ids) for group in sampled for reply in group.completions)
+        if self.counts_selected:
+            selected = sum(int((batch.weights_NC > 0).sum()) for batch in batches)
+        counts = torch.tensor(
+            [len(sampled) * self.num_generations, selected, selected if self.objective.mask_kl else tokens],
+            dtype=torch.float64,
+            device=self.accelerator.device,
+        )
+        if self.objective.objective != "bnpo":  # bnpo's mean is over this rank's own tokens
+            counts = self.accelerator.reduce(counts, reduction="mean")
+        return LossDenominators(*counts.tolist())
 
     # Packed rows, token weights and objectives that TRL does not have.
     def _compute_loss(self, model: nn.Module, inputs: GroupBatch) -> torch.Tensor:
-        *earlier, last = self._pieces(inputs)
+        *earlier, last = self._pieces(inputs.groups)
+        done = torch.zeros((), device=self.accelerator.device)
         for piece in earlier:
             # The graph of a piece is freed before the next is built; only the last one synchronises gradients.
             with model.no_sync() if hasattr(model, "no_sync") else nullcontext():
-                self.accelerator.backward(self._piece_loss(model, inputs, piece))
-        loss = self._piece_loss(model, inputs, last)
-        self._log_loss()
+                loss = self._piece_loss(model, inputs, piece)
+                self.accelerator.backward(loss)
+                done += loss.detach()
+        loss = done + self._piece_loss(model, inputs, last)
+        inputs.attributed = True
+        if self.accelerator.sync_gradients:
+            self._log_loss()
         return loss
 
-    def _pieces(self, inputs: GroupBatch) -> list[list[int]]:
-        """Indices of groups forwarded and differentiated together: whole groups, as many as the token budget holds."""
-        loaded = [g for g, carries in enumerate(inputs.carries_loss) if carries] or [0]
-        counts_selected = self.objective.normalize == "selected" and self.objective.objective in ("bnpo", "dapo", "cispo")
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled or counts_selected:
-            return [loaded]
-        pieces: list[list[int]] = [[]]
-        used = 0
-        for g in loaded:
-            group = inputs.groups[g]
-            tokens = row_length(len(group.prompt.input_ids_P), [len(ids) for ids in group.completions])
-            if pieces[-1] and used + tokens > self.scorer.max_packed_tokens:
-                pieces.append([])
-                used = 0
-            pieces[-1].append(g)
-            used += tokens
+    def _pieces(self, groups: Sequence[ScoringGroup]) -> list[dict[int, list[int]]]:
+        """Completions by group that are scored by one forward and differentiated before the next, to bound memory.
+
+        DeepSpeed and FSDP synchronise gradients at every backward, so there all completions are one piece.
+        """
+        forwards = self.scorer.forwards(groups)
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            forwards = [[row for rows in forwards for row in rows]]
+        pieces: list[dict[int, list[int]]] = [{} for _ in forwards]
+        for piece, rows in zip(pieces, forwards, strict=True):
+            for row in rows:
+                piece.setdefault(row.group, []).extend(row.completions)
         return pieces
 
-    def _piece_loss(self, model: nn.Module, inputs: GroupBatch, piece: Sequence[int]) -> torch.Tensor:
-        groups = [inputs.groups[g] for g in piece]
-        needed = [inputs.carries_loss[g] for g in piece]
+    def _piece_loss(self, model: nn.Module, inputs: GroupBatch, piece: dict[int, list[int]]) -> torch.Tensor:
+        groups = [
+            replace(inputs.groups[g], completions=tuple(inputs.groups[g].completions[i] for i in members))
+            for g, members in piece.items()
+        ]
+        chosen_N = torch.tensor([g * self.num_generations + i for g, members in piece.items() for i in members])
         valid_NC = valid_tokens(groups, self.accelerator.device)
+        width = valid_NC.shape[1]
         full = self.scorer.score(model, groups, capture_vision=not self.vision_frozen)
-        if any(g not in inputs.attributions for g in piece):
-            found = self.attributor.attribute(model, groups, full, valid_NC, step=inputs.sampled_at, needed=needed)
-            inputs.attributions.update(zip(piece, found, strict=True))
-            self._key_counts.extend(a.weights.counts for a, carries in zip(found, needed, strict=True) if carries)
-        weights_NC = torch.cat([inputs.attributions[g].weights.weights_GC for g in piece])
-        chosen_N = torch.tensor([g * self.num_generations + i for g in piece for i in range(self.num_generations)])
-        valid_NC = valid_NC & torch.tensor(needed, device=valid_NC.device).repeat_interleave(self.num_generations)[:, None]
+        if inputs.carries_loss and not inputs.attributed:
+            inputs.weights_NC[chosen_N, :width] = self._weights(model, groups, full, valid_NC, inputs.sampled_at)
         output = policy_loss(
             full.logps_NC,
-            _rows(inputs.old_logps_NC, chosen_N, valid_NC),
-            _rows(inputs.ref_logps_NC, chosen_N, valid_NC),
+            None if inputs.old_logps_NC is None else inputs.old_logps_NC[chosen_N, :width],
+            None if inputs.ref_logps_NC is None else inputs.ref_logps_NC[chosen_N, :width],
             inputs.advantages_N[chosen_N],
-            valid_NC,
-            weights_NC,
+            valid_NC & inputs.carries_loss,
+            inputs.weights_NC[chosen_N, :width],
             self.objective,
-            denominators=self._denominators(inputs, valid_NC, weights_NC),
+            denominators=inputs.denominators,
             entropies_BC=full.entropy_NC,
         )
         self._loss_metrics.append(output.metrics)
         return output.loss
 
-    def _denominators(self, inputs: GroupBatch, valid_NC: torch.Tensor, weights_NC: torch.Tensor) -> LossDenominators:
-        """Of the whole optimizer step, so that its pieces, micro-batches and ranks add up to one mean."""
-        tokens = policy_tokens = inputs.tokens_in_step
-        if self.objective.normalize == "selected":
-            counted = count_denominators(valid_NC, weights_NC, self.objective)
-            accumulation = self.current_gradient_accumulation_steps
-            policy_tokens = counted.policy_tokens * accumulation
-            tokens = counted.kl_tokens * accumulation
-        return LossDenominators(inputs.completions_in_step, policy_tokens, tokens)
+    def _weights(
+        self, model: nn.Module, groups: Sequence[ScoringGroup], full: TokenScores, valid_NC: torch.Tensor, step: int
+    ) -> torch.Tensor:
+        found = self.attributor.attribute(model, groups, full, valid_NC, step=step)
+        self._key_counts.extend(attribution.weights.counts for attribution in found)
+        return torch.cat([attribution.weights.weights_GC for attribution in found])
 
     def _log_loss(self) -> None:
         names = sorted({name for metrics in self._loss_metrics for name in metrics})
@@ -279,67 +343,10 @@ class KeyTokenGRPOTrainer(GRPOTrainer):
         for name, values in gathered_metrics(sampled, table, advantages).items():
             self._metrics["train"][name].append(values)
         if step % self.log_completions_every == 0:
-            for row in completion_rows(sampled, table, advantages, step):
+            for row in gather_object(completion_rows(sampled, table, advantages, step)):
                 self.folder.append(self.folder.completions, row)
-
-    def _group_batch(
-        self, sampled: Sequence[SampledGroup], advantages: GroupAdvantages, start: int, step: int
-    ) -> GroupBatch:
-        device = self.accelerator.device
-        chosen = slice(start, start + len(sampled))
-        equal = advantages.zero_variance_N[chosen].tolist()
-        carries_loss = [
-            not flat or (self.zero_variance == "keep" and self.objective.beta != 0.0) for flat in equal
-        ]
-        groups = [ScoringGroup(g.prompt, tuple(reply.token_ids for reply in g.completions)) for g in sampled]
-        if self.vision_frozen:
-            groups = encode_once(self.family, self.model, groups)
-        tokens = torch.tensor(
-            [sum(len(ids) for g in groups for ids in g.completions), len(groups) * self.num_generations], device=device
-        ).float()
-        tokens = self.accelerator.reduce(tokens, reduction="sum") / self.accelerator.num_processes
-        accumulation = self.current_gradient_accumulation_steps
-        batch = GroupBatch(
-            groups=groups,
-            advantages_N=advantages.advantages_NG[chosen].reshape(-1).to(device),
-            carries_loss=carries_loss,
-            completions_in_step=float(tokens[1]) * accumulation,
-            tokens_in_step=float(tokens[0]) * accumulation,
-            sampled_at=step,
-        )
-        with torch.no_grad():
-            if self.objective.beta:
-                batch.ref_logps_NC = self._reference_logps(groups)
-            if self.num_iterations > 1 or self.args.steps_per_generation > self.args.gradient_accumulation_steps:
-                batch.old_logps_NC = self.scorer.score(self.model, groups).logps_NC
-        return batch
-
-    def _reference_logps(self, groups: Sequence[ScoringGroup]) -> torch.Tensor:
-        if self.ref_model is not None:
-            return self.scorer.score(self.ref_model, groups).logps_NC
-        with self.accelerator.unwrap_model(self.model).disable_adapter():
-            return self.scorer.score(self.model, groups).logps_NC
-
-
-def refuse_unsupported(arguments: GRPOConfig) -> None:
-    """Raises ValueError for a TRL option that the methods replaced here would silently ignore."""
-    for name, off in UNSUPPORTED.items():
-        value = getattr(arguments, name)
-        if value != off:
-            raise ValueError(
-                f"TRL's option {name}={value!r} has no effect in packed group training; leave it at {off!r}"
-            )
-    if arguments.per_device_train_batch_size % arguments.num_generations:
-        raise ValueError(
-            f"per_device_train_batch_size={arguments.per_device_train_batch_size} must hold whole groups of "
-            f"num_generations={arguments.num_generations}"
-        )
 
 
 def _rewards_are_ours(*args: Any, **kwargs: Any) -> list[float]:
     """TRL insists on a reward function; rewards come from the `RewardRunner`."""
     raise AssertionError("TRL's own reward path was called")
-
-
-def _rows(values_NC: torch.Tensor | None, chosen_N: torch.Tensor, like_NC: torch.Tensor) -> torch.Tensor | None:
-    return None if values_NC is None else values_NC[chosen_N][:, : like_NC.shape[1]]

@@ -54,23 +54,19 @@ class KeyTokenAttributor:
         valid_NC: torch.Tensor,
         *,
         step: int,
-        needed: Sequence[bool] | None = None,
     ) -> list[Attribution]:
         """Signals and weights of each group, from the policy's full view and passes of the other views.
 
         Args:
             full: the policy's scores of the same groups; its captured vision features serve the views.
-            needed: False for groups that carry no loss; they get no views and weights of 1.
+            step: at which the completions were sampled; it seeds the shuffles.
         """
         settings = self.settings
         if full.features is not None:
             groups = [replace(group, features=f) for group, f in zip(groups, full.features, strict=True)]
         spans = _spans(groups)
         wanted = [
-            available_signals(group.prompt.modality, num_grids(group.prompt), settings.signals)
-            if needed is None or needed[g]
-            else ()
-            for g, group in enumerate(groups)
+            available_signals(group.prompt.modality, num_grids(group.prompt), settings.signals) for group in groups
         ]
         full_NC = full.logps_NC.detach().float()
         scores: list[dict[str, torch.Tensor]] = [{} for _ in groups]

@@ -116,12 +116,13 @@ def plan_rows(
     return rows
 
 
-def batch_rows(rows: Sequence[RowPlan], lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
-    """Indices of rows forwarded together: longest first, padded size at most `max_tokens` (one row at least)."""
-    order = sorted(range(len(rows)), key=lambda index: (-lengths[index], index))
+def batch_rows(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
+    """Indices of rows forwarded together, longest first: padded size at most `max_tokens` (one row at least), and no
+    row shorter than half of the longest, so that less than half of a forward is padding."""
     batches: list[list[int]] = []
-    for index in order:
-        if batches and lengths[batches[-1][0]] * (len(batches[-1]) + 1) <= max_tokens:
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        longest = lengths[batches[-1][0]] if batches else 0
+        if batches and longest * (len(batches[-1]) + 1) <= max_tokens and 2 * lengths[index] >= longest:
             batches[-1].append(index)
         else:
             batches.append([index])

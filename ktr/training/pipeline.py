@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 from accelerate import PartialState
+from transformers.utils.logging import disable_progress_bar
 
 from ktr import components
 from ktr.config.schemas import TrainConfig
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 def run(config: TrainConfig, run_dir: Path) -> Path:
     """Runs `config.stages` in `run_dir`; returns the path of `summary.json`."""
     started = time.monotonic()
+    disable_progress_bar()  # Of loading and saving weights: seconds, and noise between the stages' own bars.
     state = PartialState(cpu=True) if not _has_accelerator() else PartialState()
     folder = RunFolder(run_dir, is_main=state.is_main_process)
     settings = asdict(config)

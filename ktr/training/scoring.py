@@ -27,7 +27,7 @@ from ktr.models.families import (
     zero_features,
 )
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
-from ktr.training.packing import PackedPrompt, batch_rows, pack_rows, plan_rows, row_length, unpack
+from ktr.training.packing import PackedPrompt, RowPlan, batch_rows, pack_rows, plan_rows, row_length, unpack
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,21 +81,9 @@ class GroupScorer:
         longest = max(len(ids) for group in groups for ids in group.completions)
         logps_NC = torch.zeros(int(counts.sum()), longest, device=device)
         entropy_NC: torch.Tensor | None = None
-        rows = plan_rows(
-            [len(prompt.input_ids_P) for prompt in prompts],
-            [[len(ids) for ids in group.completions] for group in groups],
-            max_tokens=self.max_packed_tokens,
-            packing=self.packing,
-        )
-        lengths = [
-            row_length(len(prompts[row.group].input_ids_P), [len(completions[row.group][i]) for i in row.completions])
-            for row in rows
-        ]
         captured: list[VisionFeatures | None] = [group.features for group in groups]
-        for indices in batch_rows(rows, lengths, max_tokens=self.max_packed_tokens):
-            batch = pack_rows(
-                [rows[i] for i in indices], prompts, completions, pad_token_id=self.pad_token_id, device=device
-            )
+        for rows in self.forwards(groups):
+            batch = pack_rows(rows, prompts, completions, pad_token_id=self.pad_token_id, device=device)
             seen = [groups[row.group] for row in batch.rows]
             with tower_outputs_of(model) if capture_vision else nullcontext([]) as tower_outputs:
                 output = model(
@@ -116,6 +104,17 @@ class GroupScorer:
                 blank_NC = torch.zeros_like(logps_NC, requires_grad=False) if entropy_NC is None else entropy_NC
                 entropy_NC = unpack(output.entropy.detach(), batch, blank_NC, first_N)
         return TokenScores(logps_NC, entropy_NC, tuple(captured) if capture_vision else None)
+
+    def forwards(self, groups: Sequence[ScoringGroup]) -> list[list[RowPlan]]:
+        """The rows of each forward that scoring the groups takes, every completion in one of them."""
+        prompt_tokens = [len(group.packed_prompt.input_ids_P) for group in groups]
+        completion_tokens = [[len(ids) for ids in group.completions] for group in groups]
+        rows = plan_rows(prompt_tokens, completion_tokens, max_tokens=self.max_packed_tokens, packing=self.packing)
+        lengths = [
+            row_length(prompt_tokens[row.group], [completion_tokens[row.group][i] for i in row.completions])
+            for row in rows
+        ]
+        return [[rows[i] for i in batch] for batch in batch_rows(lengths, max_tokens=self.max_packed_tokens)]
 
     def _vision_inputs(self, groups: Sequence[ScoringGroup], device: torch.device) -> dict[str, object]:
         """The forward's vision arguments for one group a row: encoded features where given, else pixels."""

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import av
 import pytest
 import torch
+from PIL import Image
 from transformers.video_utils import VideoMetadata
 
 import ktr.models.prompt_encoder as module
@@ -169,3 +172,29 @@ def test_media_are_decoded_once(
     assert [kwargs["factor"] for _, kwargs in calls] == [encoder.family.resize_factor]
     encoder.encode(new_row(row_id="r2"))
     assert len(calls) == 2
+
+
+def test_real_files_of_both_kinds_are_encoded(
+    loaded: LoadedModel, new_encoder: Callable, new_row: Callable, tmp_path: Path
+) -> None:
+    colours = [(250, 20 * shade, 0) for shade in range(12)]
+    with av.open(str(tmp_path / "v.bin"), "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=4)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        for colour in colours:
+            frame = av.VideoFrame.from_image(Image.new("RGB", (96, 64), colour))
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    Image.new("RGB", (96, 64), (0, 0, 250)).save(tmp_path / "i.bin", format="png")
+    encoder = new_encoder(loaded, media_root=tmp_path)
+
+    video = encoder.encode(new_row(row_id="v"))
+    assert (video.modality, video.grid_thw[0], len(video.frames.times)) == ("video", 4, 8)
+    assert video.second_per_grid == pytest.approx(0.75)
+    assert torch.equal(video.pixel_values_ND, processor_outputs(loaded, video)["pixel_values_videos"])
+
+    image = encoder.encode(new_row("image", row_id="i"))
+    assert (image.modality, image.grid_thw[0], image.second_per_grid) == ("image", 1, None)
+    assert torch.equal(image.pixel_values_ND, processor_outputs(loaded, image)["pixel_values"])
+    with pytest.raises(ValueError, match="no such file"):
+        encoder.encode(new_row(row_id="missing"))

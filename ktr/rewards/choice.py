@@ -137,7 +137,7 @@ def _read_sentence(text: str, options: Options, patterns: _Patterns) -> tuple[in
         masked, [mention for match in patterns.token.finditer(masked) if (mention := _mention(match, options))]
     )
     stated = [mention for mention in mentions if _is_stated(masked, mention)]
-    mentions = [mention for mention in mentions if not _is_lower(masked, mention) or not mention.plain]
+    mentions = [mention for mention in mentions if not mention.plain or not _is_casual(masked, mention)]
     if stated:
         return _unless_joined(masked, stated[-1], [*mentions, stated[-1]])
     opening = patterns.opening.match(masked)
@@ -176,6 +176,12 @@ def _mention(match: re.Match[str], options: Options) -> _Mention | None:
         if label.islower() or not follows.match(after):
             return None
     return None if NAMES_BEFORE.search(text, max(0, mention.start - 20), mention.start) else mention
+
+
+def _is_casual(text: str, mention: _Mention) -> bool:
+    """Whether a bare token is a lower-case letter in running text, not one that opens the answer like "b) ..."."""
+    opens = not text[: mention.start].strip(" (*\"'") and text[mention.end : mention.end + 1] in (".", ")", ":")
+    return _is_lower(text, mention) and not opens
 
 
 def _is_lower(text: str, mention: _Mention) -> bool:

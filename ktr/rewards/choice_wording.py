@@ -24,15 +24,16 @@ NEGATED_AFTER = re.compile(
     re.IGNORECASE,
 )
 STATED_BEFORE = re.compile(
-    rf"(?:(?<![{LETTER}])(?:{ANSWER_WORDS})\s*(?:here\s+|{KIND}\s+)?"
-    r"|(?<![" + LETTER + r"])(?:one|verdict|conclusion|pick|choice|option|selection|solution|label)"
-    r"\s*(?=\bis|\bmust|:|=)"
+    rf"(?:(?<![{LETTER}])(?:{ANSWER_WORDS})(?:\s+(?:to|for|of)\s[^.,;:\n]{{1,30}}?)?\s*(?:here\s+|{KIND}\s+)?"
+    r"|(?<![" + LETTER + r"])(?:one|verdict|conclusion|pick|choice|option|selection|solution|label|guess|prediction)"
+    r"\s*(?=\b(?:is|must|would|should|will|has)\b|:|=)"
     r"|(?:\b(?:it|this|that|which|here)(?=\s|['’]s))\s*(?=['’]s|is|must|should|would|has)"
     r"|\b(?:choos(?:e|ing)|chose|pick(?:ed|ing)?|select(?:ed|ing)?|go(?:ing)?\s+(?:with|for)|opt(?:ed|ing)?\s+for"
     r"|settl(?:e|ing)\s+(?:on|for)|say|conclude|prefer|vote\s+for)\s+"
     r"|\b(?:so|therefore|thus|hence|finally|consequently)\b\s*[,:]?\s*"
     r"|(?:=>|[-=]>|→|⇒|∴)\s*|选择?|選擇?)"
-    r"(?:['’]s\b|\b(?:is|are|was|ist|lautet|es|est|must\s+be|should\s+be|would\s+be|will\s+be|has\s+to\s+be)\b|[是为為は은는]|應為|应为)?"
+    r"(?:['’]s\b|\b(?:is|are|was|ist|lautet|es|est|must\s+be|should\s+be|would\s+be|will\s+be|has\s+to\s+be)\b"
+    r"|[是为為は은는]|應為|应为)?"
     rf"\s*[:=：→]*\s*(?:\b(?:the|most|likely|probably|clearly|definitely|actually|simply|therefore|thus|indeed|{KIND})\b"
     rf"\s*:?\s*|{OPEN})*\s*$",
     re.IGNORECASE,
@@ -44,7 +45,8 @@ STATED_AFTER = re.compile(
     re.IGNORECASE,
 )
 JOINED = re.compile(
-    rf"\s*{CLOSE}*[\s{MASK}.:]*(?P<link>[,/|&+?、;]|\b(?:or|and|nor|und|oder|et|ou|y|o|e)\b|和|或|及|与|還是|还是|\s|(?<=[)\]])(?=[(\[]))"
+    rf"\s*{CLOSE}*[\s{MASK}.:]*(?P<link>[,/|&+?、;]|\b(?:or|and|nor|und|oder|et|ou|y|o|e)\b|和|或|及|与|還是|还是|\s"
+    r"|(?<=[)\]])(?=[(\[]))"
     rf"\s*(?:\b(?:or|and|maybe|possibly|perhaps|both|either|{KIND})\b\s*)*{OPEN}*\s*",
     re.IGNORECASE,
 )

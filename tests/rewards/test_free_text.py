@@ -70,8 +70,10 @@ def test_partial_texts(gold, answer, expected):
     assert accuracy(answer, gold, "free-form") == pytest.approx(expected)
 
 
-@given(st.lists(st.sampled_from(["running", "cars", "quickly", "the", "a", "blue", "boxes"]), min_size=2, max_size=10),
-       st.lists(st.sampled_from(["run", "car", "quick", "the", "a", "blue", "box"]), min_size=1, max_size=10))  # fmt: skip
+@given(
+    st.lists(st.sampled_from(["running", "cars", "quickly", "the", "a", "blue", "boxes"]), min_size=2, max_size=10),
+    st.lists(st.sampled_from(["run", "car", "quick", "the", "a", "blue", "box"]), min_size=1, max_size=10),
+)
 @settings(max_examples=100, deadline=None)
 def test_english_scores_are_those_of_rouge_score(gold, answer):
     scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)

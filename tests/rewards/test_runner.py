@@ -8,6 +8,7 @@ import pytest
 from ktr.rewards.alarms import ConstantRewardAlarm
 from ktr.rewards.components import AccuracyReward, FormatReward
 from ktr.rewards.groups import group_members
+from ktr.rewards.lengths import SoftOverlongReward
 from ktr.rewards.runner import RewardFailure, RewardRunner
 from ktr.rewards.signatures import FunctionReward, check_columns, load_reward
 from ktr.rewards.temporal import TemporalReward
@@ -152,6 +153,24 @@ def test_rewards_are_found_by_name():
         load_reward("no_such_module:f")
     with pytest.raises(ValueError, match="module:function"):
         load_reward("no_colon")
+
+
+def test_rewards_of_trl_work_here_and_ours_agree_with_them():
+    from trl.rewards import get_soft_overlong_punishment, think_format_reward
+
+    replies = [[{"role": "assistant", "content": text}] for text in ("<think>t</think>5", "5")]
+    ids = [[1] * 85, [1] * 200]
+    theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
+    components = {
+        "think": (think_format_reward, 1.0),
+        "long": (theirs, 1.0),
+        "ours": (SoftOverlongReward(100, 20), 1.0),
+    }
+    runner = RewardRunner(components)
+    runner.check_columns(["answer"])
+    table = runner.score(["q"] * 2, replies, completion_ids=ids, answer=["5"] * 2)
+    assert table.by_component["think"] == [1.0, 0.0]
+    assert table.by_component["long"] == table.by_component["ours"] == [-0.25, -1.0]
 
 
 def test_impossible_runners_are_refused():

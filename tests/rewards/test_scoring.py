@@ -150,7 +150,8 @@ def test_tagged_replies_score_alike_whether_or_not_tags_are_required():
 def test_importing_rewards_loads_no_heavy_library():
     heavy = "torch transformers trl numpy nltk rouge_score jiwer sympy math_verify httpx asyncio"
     code = (
-        "import sys, ktr.rewards, ktr.rewards.components, ktr.rewards.runner, ktr.rewards.lengths, ktr.rewards.temporal;"
+        "import sys, ktr.rewards, ktr.rewards.components, ktr.rewards.runner;"
+        "import ktr.rewards.lengths, ktr.rewards.temporal, ktr.rewards.rewatch;"
         f"print([name for name in '{heavy}'.split() if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from clips import write_clip
 from PIL import Image
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 
 from ktr.attribution.settings import KeyTokenSettings
 from ktr.config.schema_learning import GrpoConfig
@@ -32,6 +33,7 @@ from ktr.training.run_folder import RunFolder
 
 PLAIN = KeyTokenSettings(signals=())
 SAMPLING = SamplingSettings(max_new_tokens=6)
+_RUNS = itertools.count()
 TIME_KEYS = ("runtime", "per_second", "step_time", "seconds")
 
 
@@ -121,7 +123,7 @@ def make_trainer(checkpoint: Path, root: Path, rows: list[Row], **options: Any) 
     encoder = PromptEncoder(
         loaded.processor, loaded.family, PromptTemplate("test", "{question}"), FrameSampling(nframes=4), media_root=root
     )
-    folder = RunFolder(root / options.pop("run", "run"), is_main=options.pop("is_main", True))
+    folder = RunFolder(root / options.pop("run", f"run-{next(_RUNS)}"), is_main=options.pop("is_main", True))
     arguments = grpo_arguments(
         settings, folder.path / "steps", seed=options.pop("seed", 0), workers=0,
         checkpointing=options.pop("checkpointing", False), max_new_tokens=SAMPLING.max_new_tokens,
@@ -139,7 +141,9 @@ def make_trainer(checkpoint: Path, root: Path, rows: list[Row], **options: Any) 
         "callbacks": [MetricsFile(folder, "rl"), *options.pop("callbacks", ())],
         "readable": on_skip(encoder) if on_skip else None,
     }
-    return KeyTokenGRPOTrainer(loaded.model, loaded.processor, encoder, rows, arguments, **(defaults | options))
+    trainer = KeyTokenGRPOTrainer(loaded.model, loaded.processor, encoder, rows, arguments, **(defaults | options))
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def objective_of(settings: GrpoConfig, **more: Any) -> ObjectiveSettings:

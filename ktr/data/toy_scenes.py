@@ -26,6 +26,7 @@ SHAPES = {"block": (24, 24), "beam": (28, 12), "pole": (12, 28)}
 DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 """Names of the directions with their steps along x and y; y grows downwards."""
 OPPOSITE = {"left": "right", "right": "left", "up": "down", "down": "up"}
+CAREFUL, HASTY = "look", "guess"
 COUNTS = ("one", "two", "three", "four")
 NUM_STATES = 4
 FRAME_SIZE = 56
@@ -104,7 +105,7 @@ class Kind:
 
 KINDS = {
     "color": Kind(True, "what color is it?", "free-form", False, 1.0),
-    "shape": Kind(True, "what shape is it?", "free-form", False, 1.0),
+    "shape": Kind(False, "what shape is there?", "free-form", False, 1.0),
     "count": Kind(False, "how many are there?", "numerical", False, 1.0),
     "direction": Kind(True, "which way does it move?", "free-form", True, 0.5),
     "moved": Kind(True, "does it move {0}?", "yes/no", True, 0.5),
@@ -115,7 +116,7 @@ KINDS = {
 
 
 def _vocabulary() -> tuple[str, ...]:
-    words = ["it", "is", "moves", "a", "there", "are", "then", "yes", "no", ".", "?", *COLORS, *SHAPES, *DIRECTIONS]
+    words = [CAREFUL, HASTY, "it", "is", "moves", "a", "there", "are", "then", "yes", "no", ".", "?", *COLORS, *SHAPES, *DIRECTIONS]
     words += [*COUNTS, *(str(number) for number in range(1, len(COUNTS) + 1))]
     for kind in KINDS.values():
         words += kind.wording.replace("?", "").replace("{0}", "").replace("{1}", "").split()
@@ -131,7 +132,8 @@ def sample_scene(rng: Random) -> Scene:
     background = rng.randint(0, MAX_BACKGROUND)
     shape = rng.choice(list(SHAPES))
     if rng.random() < 0.5:
-        return moving_scene(shape, rng.choice(list(COLORS)), rng.choice(list(DIRECTIONS)), rng.random(), background)
+        lane = abs(rng.choice((0.0, 1.0)) - rng.uniform(0.0, 0.25))
+        return moving_scene(shape, rng.choice(list(COLORS)), rng.choice(list(DIRECTIONS)), lane, background)
     first, last = rng.sample(list(COLORS), 2)
     cells = tuple(sorted(rng.sample(range(4), rng.randint(1, 4))))
     return changing_scene(shape, first, last, cells, (rng.randint(-2, 2), rng.randint(-2, 2)), background)
@@ -225,19 +227,19 @@ def suits(question: Question, facts: Facts) -> bool:
     return question.kind != "before" or {facts.color, facts.last_color} == set(question.about)
 
 
-def rationale_words(question: Question, facts: Facts) -> tuple[str, ...]:
+def rationale_words(question: Question, facts: Facts, opener: str = CAREFUL) -> tuple[str, ...]:
     """The rationale's words and its full stop."""
     match question.kind:
         case "color":
-            return ("it", "is", facts.color, ".")
+            return (opener, "it", "is", facts.color, ".")
         case "shape":
-            return ("it", "is", "a", facts.shape, ".")
+            return (opener, "there", "is", "a", facts.shape, ".")
         case "count":
-            return ("there", "are", COUNTS[facts.count - 1], ".")
+            return (opener, "there", "are", COUNTS[facts.count - 1], ".")
         case "direction" | "moved":
-            return ("it", "moves", str(facts.direction), ".")
+            return (opener, "it", "moves", str(facts.direction), ".")
         case _:
-            return (facts.color, "then", str(facts.last_color), ".")
+            return (opener, facts.color, "then", str(facts.last_color), ".")
 
 
 def answer_word(question: Question, facts: Facts) -> str:
@@ -274,6 +276,20 @@ def rationale(scene: Scene, question: Question) -> str:
     facts = read_facts(scene)
     assert facts is not None, "the pictures are in an order that can be described"
     return join_words(rationale_words(question, facts))
+
+
+def annotate(scene: Scene, question: Question, haste: float, rng: Random) -> tuple[str, str]:
+    """A rationale and an answer as a fallible annotator gives them.
+
+    With probability ``haste`` the annotator only glances at the clip, and then does not know the order of its frames:
+    the rationale, which says so in its first word, and the answer hold for one of its readable orders, drawn at random.
+    """
+    hasty = rng.random() < haste
+    orders = [read_facts(scene.reordered(order)) for order in permutations(range(NUM_STATES))] if hasty else []
+    readable = sorted({facts for facts in orders if facts is not None}, key=str)
+    facts = rng.choice(readable) if hasty else read_facts(scene)
+    assert facts is not None, "the pictures are in an order that can be described"
+    return join_words(rationale_words(question, facts, HASTY if hasty else CAREFUL)), answer_word(question, facts)
 
 
 @dataclass(frozen=True)

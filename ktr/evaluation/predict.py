@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from ktr.models.prompt_encoder import EncodedPrompt
     from ktr.rollout.engine import Completion, RolloutEngine, SamplingSettings
 
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
 THINK = re.compile(r"<think>(.*?)(?:</think>|(?=<answer>)|\Z)", re.DOTALL)
 ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
 
@@ -35,17 +33,13 @@ class Prediction:
 
 
 def question_row(
-    question: str, *, video: str | Path | None = None, options: Sequence[str] = (), problem_type: str = ""
+    question: str, *, media: Media | None = None, options: Sequence[str] = (), problem_type: str = ""
 ) -> Row:
-    """A row for a question asked by hand; the media kind follows the file's suffix.
+    """A row for a question asked by hand.
 
     Without a `problem_type` it is multiple choice when there are options, else free-form. Its gold answer is a
     placeholder: such a row is asked, never scored. Raises RowError for an empty question.
     """
-    media = None
-    if video is not None:
-        kind = "image" if Path(video).suffix.lower() in IMAGE_SUFFIXES else "video"
-        media = Media(kind=kind, path=str(video))
     labelled = label_options(tuple(options))
     return Row(
         id="question",

@@ -10,8 +10,8 @@ from rich.console import Console
 from ktr import components
 from ktr.attribution.settings import KeyTokenSettings
 from ktr.config.schemas import PredictConfig
-from ktr.data.rows import Media, Row, label_options, option_labels
-from ktr.evaluation.predict import predict, render
+from ktr.data.rows import Media
+from ktr.evaluation.predict import predict, question_row, render
 from ktr.reporting.examples import completion_signals, token_page
 from ktr.reporting.tokens import write_token_page
 from ktr.rollout.engine import SamplingSettings
@@ -24,7 +24,10 @@ def run(config: PredictConfig, run_dir: Path) -> str:
     encoder = components.prompt_encoder(config.data, loaded, media_root=None)
     engine = components.rollout_engine(config.rollout, loaded.model, loaded, plugins=config.plugins)
     settings = SamplingSettings(config.max_new_tokens, config.temperature)
-    prediction = predict(engine, encoder, _row(config), settings, seed=config.seed)
+    row = question_row(
+        config.question, media=_media(config), options=config.options, problem_type=config.problem_type
+    )
+    prediction = predict(engine, encoder, row, settings, seed=config.seed)
     console = Console(file=io.StringIO(), width=100)
     console.print(render(prediction))
     text = console.file.getvalue().rstrip()
@@ -36,13 +39,9 @@ def run(config: PredictConfig, run_dir: Path) -> str:
     return f"{text}\n{write_token_page(config.output or run_dir / 'tokens.html', [page], title=config.question)}"
 
 
-def _row(config: PredictConfig) -> Row:
-    media = None
-    if config.video or config.image:
-        kind = "video" if config.video else "image"
-        path = str(Path(config.video or config.image or "").expanduser().absolute())
-        media = Media(kind, path, config.start, config.end)
-    options = label_options(tuple(config.options))
-    problem_type = "multiple choice" if options and config.problem_type == "free-form" else config.problem_type
-    answer = (option_labels(options) or ["?"])[0]
-    return Row("question", config.question, media, problem_type, options, answer)
+def _media(config: PredictConfig) -> Media | None:
+    path = config.video or config.image
+    if not path:
+        return None
+    kind = "video" if config.video else "image"
+    return Media(kind, str(Path(path).expanduser().absolute()), config.start, config.end)

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from ktr.data.rows import Media
 from ktr.evaluation.predict import predict, question_row, render, split_reply
 
 
@@ -26,10 +27,9 @@ def test_split_reply(reply, reasoning, answer):
 
 
 def test_question_row_follows_media_and_options():
-    row = question_row("Which?", video="/v/clip one.mp4", options=["red", "blue"])
-    assert (row.media.kind, row.media.path) == ("video", "/v/clip one.mp4")
+    row = question_row("Which?", media=Media("video", "/v/clip one.mp4"), options=["red", "blue"])
+    assert row.media.path == "/v/clip one.mp4"
     assert (row.problem_type, row.options) == ("multiple choice", ("A. red", "B. blue"))
-    assert question_row("What?", video="x.PNG").media.kind == "image"
     assert question_row("What?").problem_type == "free-form"
     with pytest.raises(ValueError, match="question is empty"):
         question_row("  ")
@@ -37,7 +37,7 @@ def test_question_row_follows_media_and_options():
 
 def test_predict_asks_once_and_prints_reply_literally(engine, encoder, greedy):
     engine.wording = "<think>[bold]not markup[/bold]</think><answer>[red]{}</answer>"
-    prediction = predict(engine, encoder, question_row("Which?", video="clip.mp4"), greedy, seed=5)
+    prediction = predict(engine, encoder, question_row("Which?", media=Media("video", "clip.mp4")), greedy, seed=5)
     assert prediction.answer == "[red]A"
     assert engine.calls == [(("question",), 1, 5)]
     console = Console(width=80, record=True, file=io.StringIO())

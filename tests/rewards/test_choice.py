@@ -71,7 +71,8 @@ STATEMENTS = [
     "The man chose A, but the right answer is B", "B. Option A only looks alike", "Between A and B, B is better",
     "The answer to this question is B, since A is red", "My guess is B", "The correct choice would be B",
     "I believe it's (B), although (A) is tempting", "b) the sky-coloured one",
-    "Therefore the correct option is B; A is red", "B is the only one that matches; A does not", "答えはBです", "정답은 B",
+    "Therefore the correct option is B; A is red", "B is the only one that matches; A does not", "答えはBです",
+    "정답은 B",
     "The answer is B. A shows a red car", "A person drives a blue car", "The person in group A wears blue",
 ]  # fmt: skip
 NEGATIONS = [

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ktr.rewards import PROBLEM_TYPES, canonical_type, check_problem_types, score_reply
+from ktr.rewards import POLICIES, PROBLEM_TYPES, canonical_type, check_problem_types, score_reply
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "answers.jsonl"
 BENCHMARKS = Path(__file__).parents[3] / "shared" / "fixtures" / "benchmarks"
@@ -145,6 +147,44 @@ def test_tagged_replies_score_alike_whether_or_not_tags_are_required():
                 for required in (True, False)
             }
             assert len(verdicts) == 1
+
+
+GOLDS = {
+    "multiple choice": "B", "yes/no": "yes", "numerical": "5", "regression": "5", "OCR": "STOP 停",
+    "free-form": "a red car",
+    "open-ended": "a red car", "REC": "3", "CRR": "no", "SSR": "yes", "temporal grounding": "[1, 2]",
+    "spatial grounding": "[0, 0, 1, 1]",
+    "spatial-temporal grounding": '{"time": [1, 2], "boxes": {"1": [0, 0, 1, 1]}}',
+}  # fmt: skip
+FRAGMENTS = st.sampled_from(
+    ["A", "B", "b", "red", " ", "\n", ".", ",", "(", ")", "[", "]", "{", "}", "5", "1/2", "½", "0:10", "%", "-", "−",
+     "e9", "10^",
+     "not ", "or ", "is ", "answer", ": ", "\\boxed{", "\\frac{", "$", "yes", "no", "<answer>", "</answer>",
+     "<think>", "\"time\": ",
+     "红", "Ｂ", "\ue000", "\x00", "'", '"', "_", "*", "three ", "half", "million", "nan", "I ", "option "]
+)  # fmt: skip
+
+
+@given(
+    st.lists(FRAGMENTS, max_size=12).map("".join) | st.text(max_size=30), st.booleans(), st.sampled_from(list(GOLDS))
+)
+@settings(max_examples=20000, deadline=None)
+def test_any_text_gets_a_verdict(text, require_tags, problem_type):
+    options = COLOURS if problem_type == "multiple choice" else ()
+    for reply in (text, tagged(text)):
+        for policy in POLICIES:
+            verdict = score_reply(
+                reply,
+                problem_type=problem_type,
+                gold=GOLDS[problem_type],
+                options=options,
+                policy=policy,
+                require_tags=require_tags,
+            )
+            assert verdict.format in (0.0, 1.0)
+            assert (verdict.status == "abstained") == (verdict.accuracy is None)
+            assert verdict.accuracy is None or 0.0 <= verdict.accuracy <= 1.0 + 1e-12
+            assert verdict.status == "ok" or not verdict.accuracy
 
 
 def test_importing_rewards_loads_no_heavy_library():

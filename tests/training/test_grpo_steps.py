@@ -1,0 +1,280 @@
+"""One optimizer step in every arrangement: packed or plain, whole or in pieces, shared or recomputed vision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_models import FAMILIES
+from trainer_cases import (
+    Forwards,
+    Gradients,
+    ScriptedRollout,
+    assert_same_gradients,
+    length_reward,
+    make_rows,
+    make_trainer,
+    objective_of,
+    read_lines,
+    run_step,
+    sample_step,
+    without_times,
+)
+
+from ktr.attribution.settings import KeyTokenSettings
+from ktr.config.schema_learning import GrpoConfig
+from ktr.models.families import unwrap_model
+from ktr.models.loading import lora_config
+from ktr.rewards.runner import RewardRunner
+
+FOUR = {"groups_per_step": 4, "max_steps": 1, "beta": 0.1}
+RELEASED = {"delta": "signed", "scope": "group", "normalize": "selected", "top_k": 0.4, "granularity": "frame"}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("steps")
+
+
+@pytest.fixture(scope="module")
+def rows(root):
+    return make_rows(root)
+
+
+@pytest.fixture
+def take_step(checkpoints, root, rows):
+    """Trains one step; returns its gradients and its line of metrics."""
+    def take(family="qwen2_5_vl", objective=None, key_tokens=None, **options):
+        kept = Gradients()
+        settings = {**FOUR, **options.pop("trainer", {}), **({"objective": objective} if objective else {})}
+        if key_tokens is not None:
+            options["key_tokens"] = KeyTokenSettings(**key_tokens)
+            options["objective"] = objective_of(
+                GrpoConfig(**settings),
+                normalize=options["key_tokens"].normalize,
+                mask_kl=options["key_tokens"].mask_kl,
+            )
+        trainer = make_trainer(checkpoints[family], root, rows, callbacks=[kept], trainer=settings, **options)
+        trainer.train()
+        (gradients,) = kept.steps
+        return gradients, without_times(read_lines(trainer.folder.metrics))[0], trainer
+
+    return take
+
+
+def assert_same_step(found, expected, tolerance=1e-4):
+    assert_same_gradients(found[0], expected[0], tolerance)
+    assert found[1].keys() == expected[1].keys()
+    for name in expected[1].keys() - {"stage"}:
+        assert found[1][name] == pytest.approx(expected[1][name], rel=1e-3, abs=1e-5), name
+
+
+ARRANGEMENTS = {
+    "plain rows": {"packing": False},
+    "plain rows, one a forward": {"packing": False, "max_packed_tokens": 1},
+    "one completion a piece": {"max_packed_tokens": 1},
+    "groups cut in two": {"max_packed_tokens": 30},
+    "two passes": {"trainer": {"gradient_accumulation": 2}},
+    "two passes of many pieces": {"trainer": {"gradient_accumulation": 2}, "max_packed_tokens": 30},
+    "gradient checkpointing": {"checkpointing": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("objective", "key_tokens"),
+    [("grpo", None), ("dapo", {"top_k": 0.4}), ("grpo", RELEASED), ("dapo", {**RELEASED, "mask_kl": False})],
+    ids=["grpo", "dapo", "released", "selected-dapo"],
+)
+def test_every_arrangement_takes_the_same_step(take_step, objective, key_tokens):
+    expected = take_step(objective=objective, key_tokens=key_tokens)
+    assert expected[1]["loss"] != 0 and 0 < expected[1]["key_tokens/kept/key"] < 1
+    for name, arrangement in ARRANGEMENTS.items():
+        found = take_step(objective=objective, key_tokens=key_tokens, **arrangement)
+        try:
+            assert_same_step(found, expected)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_shared_features_of_a_frozen_tower_give_the_step_of_recomputed_ones(take_step, checkpoints, family, monkeypatch):
+    kinds = {"key_tokens": {"top_k": 0.4, "blind": "zero_features"}, "freeze_vision": True, "family": family}
+    shared = take_step(**kinds)
+    assert shared[2].vision_frozen
+    monkeypatch.setattr("ktr.training.grpo_trainer.vision_is_frozen", lambda model: False)
+    recomputed = take_step(**kinds)
+    assert not recomputed[2].vision_frozen
+    assert_same_step(shared, recomputed)
+    assert not any("visual" in name for name in shared[0])
+
+
+def test_a_frozen_tower_runs_once_a_prompt_and_a_trained_one_once_for_the_gradient(checkpoints, root, rows):
+    for frozen, expected in ((True, 1), (False, 2)):
+        trainer = make_trainer(
+            checkpoints["qwen2_5_vl"], root, rows, trainer=FOUR, freeze_vision=frozen
+        )
+        runs = []
+        unwrap_model(trainer.model).model.visual.register_forward_hook(lambda *_, runs=runs: runs.append(True))
+        unwrap_model(trainer.ref_model).model.visual.register_forward_hook(lambda *_, runs=runs: runs.append(True))
+        run_step(trainer, sample_step(trainer, rows))
+        # images and videos are encoded apart: one run for each; a trained tower's reference has a tower of its own
+        assert len(runs) == 2 * expected
+
+
+def test_bf16_takes_nearly_the_step_of_float32(take_step):
+    exact = take_step(freeze_vision=True)
+    found = take_step(freeze_vision=True, trainer={"bf16": True})
+    assert found[1]["loss"] != exact[1]["loss"]
+    assert found[1]["entropy"] == pytest.approx(exact[1]["entropy"], rel=1e-2)
+    largest = max(exact[0].values(), key=lambda gradient: float(gradient.abs().max()))
+    name = next(name for name, gradient in exact[0].items() if gradient is largest)
+    cosine = torch.nn.functional.cosine_similarity(found[0][name].flatten(), largest.flatten(), dim=0)
+    assert float(cosine) > 0.9
+
+
+def test_the_reference_of_adapters_is_the_policy_without_them(take_step, checkpoints, root, rows):
+    adapters = lora_config(rank=4, target_modules=["q_proj", "v_proj"])
+    gradients, metrics, trainer = take_step(peft_config=adapters, trainer={"learning_rate": 0.05})
+    assert gradients and all("lora" in name for name in gradients)
+    assert trainer.ref_model is None and metrics["kl"] == pytest.approx(0, abs=1e-6)
+    (batch,) = sample_step(trainer, rows)
+    base = make_trainer(checkpoints["qwen2_5_vl"], root, rows, trainer=FOUR)
+    torch.testing.assert_close(batch.ref_logps_NC, sample_step(base, rows)[0].ref_logps_NC, atol=1e-5, rtol=0)
+    with torch.no_grad():
+        adapted = trainer.scorer.score(trainer.model, batch.groups).logps_NC
+    assert float((adapted - batch.ref_logps_NC).abs().max()) > 1e-3, "the adapters have not learned"
+
+
+def test_a_second_update_reuses_weights_and_has_ratios(checkpoints, root, rows):
+    trainer = make_trainer(
+        checkpoints["qwen2_5_vl"], root, rows,
+        trainer={**FOUR, "max_steps": 4, "updates_per_batch": 2, "learning_rate": 0.02},
+    )  # fmt: skip
+    ratios, weights = [], []
+    compute, attribute = trainer._piece_loss, trainer.attributor.attribute
+    calls = []
+
+    def spy(model, inputs, piece):
+        loss = compute(model, inputs, piece)
+        with torch.no_grad():
+            now_NC = trainer.scorer.score(model, inputs.groups).logps_NC
+        ratios.append((now_NC - inputs.old_logps_NC).exp())
+        weights.append(inputs.weights_NC.clone())
+        return loss
+
+    trainer._piece_loss = spy
+    trainer.attributor.attribute = lambda *args, **kwargs: calls.append(kwargs["step"]) or attribute(*args, **kwargs)
+    trainer.train()
+    assert trainer.engine.calls == 2 and calls == [0, 2]
+    for first in (0, 2):
+        torch.testing.assert_close(ratios[first], torch.ones_like(ratios[first]), atol=1e-5, rtol=0)
+        assert float((ratios[first + 1] - 1).abs().max()) > 0.01
+        assert torch.equal(weights[first], weights[first + 1])
+    lines = read_lines(trainer.folder.metrics)
+    assert ["reward" in line for line in lines[:4]] == [True, False, True, False]
+    assert ["key_tokens/kept/key" in line for line in lines[:4]] == [True, False, True, False]
+    assert lines[1]["clip_ratio/region_mean"] > 0 == lines[0]["clip_ratio/region_mean"]
+
+
+def flat_reward(*flat: str):
+    """Equal rewards for the completions of some rows."""
+
+    def reward(completions, completion_ids, id, **columns):
+        return [1.0 if row in flat else score for row, score in zip(id, length_reward(completions, completion_ids), strict=True)]
+
+    return RewardRunner({"length": (reward, 1.0)})
+
+
+def test_a_masked_group_leaves_the_loss_and_keeps_its_place_in_the_mean(checkpoints, root, rows):
+    settings = {"trainer": {**FOUR, "groups_per_step": 2}, "run": "mask"}
+    both = make_trainer(
+        checkpoints["qwen2_5_vl"], root, rows, rewards=flat_reward("row-1"), zero_variance="mask", **settings
+    )
+    batches = sample_step(both, rows[:2])
+    assert [len(batch.groups) for batch in batches] == [1]
+    loss, gradients = run_step(both, batches)
+    alone = make_trainer(checkpoints["qwen2_5_vl"], root, rows, **settings)
+    (batch,) = sample_step(alone, rows[:1])
+    expected, expected_gradients = run_step(alone, [batch])
+    assert loss == pytest.approx(expected / 2, rel=1e-5)
+    assert_same_gradients({name: 2 * g for name, g in gradients.items()}, expected_gradients)
+
+
+def test_a_kept_group_without_spread_carries_only_the_kl_term(checkpoints, root, rows):
+    def step(**options):
+        trainer = make_trainer(checkpoints["qwen2_5_vl"], root, rows, **options)
+        with torch.no_grad():
+            for parameter in trainer.ref_model.parameters() if trainer.ref_model is not None else ():
+                parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+        return run_step(trainer, sample_step(trainer, rows[:2]))
+
+    everything = flat_reward("row-0", "row-1")
+    kept, gradients = step(rewards=everything, trainer={**FOUR, "beta": 0.2})
+    half, half_gradients = step(rewards=everything, trainer={**FOUR, "beta": 0.1})
+    assert kept > 0 and kept == pytest.approx(2 * half, rel=1e-5)
+    assert_same_gradients({name: 2 * g for name, g in half_gradients.items()}, gradients)
+
+
+@pytest.mark.parametrize(("zero_variance", "beta"), [("mask", 0.1), ("keep", 0.0), ("mask", 0.0)])
+def test_a_step_without_any_loss_is_taken_and_moves_nothing(checkpoints, root, rows, zero_variance, beta):
+    trainer = make_trainer(
+        checkpoints["qwen2_5_vl"], root, rows, rewards=flat_reward(*(row.id for row in rows)),
+        zero_variance=zero_variance, trainer={**FOUR, "beta": beta, "max_steps": 2, "weight_decay": 0.0},
+    )  # fmt: skip
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    forwards = Forwards(trainer.model)
+    references = Forwards(trainer.ref_model) if beta else None
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert all(torch.equal(before[name], p) for name, p in trainer.model.named_parameters())
+    lines = read_lines(trainer.folder.metrics)
+    assert [line["loss"] for line in lines[:2]] == [0.0, 0.0] and lines[0]["groups/zero_variance"] == 1.0
+    # nothing but the stand-in, one short row without its video
+    assert forwards.seen == [{"grad": True, "rows": 1, "vision": []}] * 2
+    assert references is None or not references.seen
+
+
+def test_views_are_run_for_groups_that_carry_loss_only(checkpoints, root, rows):
+    """Video: blind and shuffled views; image: blind; text: none. A group whose advantages are 0 gets none at all."""
+
+    def forwards(*flat):
+        trainer = make_trainer(
+            checkpoints["qwen2_5_vl"], root, rows, rewards=flat_reward(*flat), zero_variance="mask",
+            max_packed_tokens=64, trainer={**FOUR, "beta": 0.0},
+        )  # fmt: skip
+        batches = sample_step(trainer, rows[:3])
+        seen = Forwards(trainer.model)
+        run_step(trainer, batches)
+        return seen
+
+    rows_of = {name: sum(one["rows"] for one in forwards(*flat).seen) for name, flat in {
+        "all": (), "no video": ("row-0",), "no image": ("row-1",), "no text": ("row-2",),
+    }.items()}  # fmt: skip
+    assert rows_of == {"all": 3 + 2 + 1, "no video": 3, "no image": 4, "no text": 5}
+
+
+def test_weights_of_released_key_tokens_need_no_extra_pass_when_the_group_fits_its_row(checkpoints, root, rows):
+    def policy_passes(**options):
+        key_tokens = KeyTokenSettings(**RELEASED)
+        trainer = make_trainer(
+            checkpoints["qwen2_5_vl"], root, rows, key_tokens=key_tokens,
+            objective=objective_of(GrpoConfig(**FOUR, objective=options.pop("objective", "grpo")), normalize="selected"),
+            trainer=FOUR, **options,
+        )  # fmt: skip
+        seen = Forwards(trainer.model)
+        batches = sample_step(trainer, rows)
+        before = len(seen.seen)
+        assert all(batch.attributed == (before > 0) for batch in batches)
+        return before
+
+    assert policy_passes() == 0
+    assert policy_passes(max_packed_tokens=30) > 0
+    assert policy_passes(objective="dapo") > 0
+
+
+def test_loss_of_one_rollout_counts_all_its_completions(checkpoints, root, rows):
+    """The denominators of each objective, by hand."""
+    tokens = [len(ScriptedRollout.completion(row.id, i).token_ids) for row in rows for i in range(3)]
+    trainer = make_trainer(checkpoints["qwen2_5_vl"], root, rows, trainer={**FOUR, "gradient_accumulation": 2})
+    for batch in sample_step(trainer, rows):
+        assert batch.denominators.completions == 12
+        assert batch.denominators.policy_tokens == batch.denominators.kl_tokens == sum(tokens)

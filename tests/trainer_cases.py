@@ -129,7 +129,8 @@ def make_trainer(checkpoint: Path, root: Path, rows: list[Row], **options: Any) 
         checkpointing=options.pop("checkpointing", False), max_new_tokens=SAMPLING.max_new_tokens,
         temperature=SAMPLING.temperature, top_p=1.0, top_k=0,
     )  # fmt: skip
-    on_skip = options.pop("readable", None)
+    arguments.optim = options.pop("optim", arguments.optim)
+    readable = options.pop("readable", None)
     defaults: dict[str, Any] = {
         "rollout": ScriptedRollout,
         "sampling": SAMPLING,
@@ -139,7 +140,7 @@ def make_trainer(checkpoint: Path, root: Path, rows: list[Row], **options: Any) 
         "folder": folder,
         "max_packed_tokens": 4096,
         "callbacks": [MetricsFile(folder, "rl"), *options.pop("callbacks", ())],
-        "readable": on_skip(encoder) if on_skip else None,
+        "readable": readable(encoder) if readable else None,
     }
     trainer = KeyTokenGRPOTrainer(loaded.model, loaded.processor, encoder, rows, arguments, **(defaults | options))
     trainer.remove_callback(PrinterCallback)
@@ -198,3 +199,37 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def without_times(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if not any(time in k for time in TIME_KEYS)} for line in metrics]
+
+
+def flat_reward(*flat: str) -> RewardRunner:
+    """Equal rewards for the completions of the named rows, a spread for the others."""
+
+    def reward(completions: list[str], completion_ids: list[list[int]], id: list[str], **columns: Any) -> list[float]:
+        scores = length_reward(completions, completion_ids)
+        return [1.0 if row in flat else score for row, score in zip(id, scores, strict=True)]
+
+    return RewardRunner({"length": (reward, 1.0)})
+
+
+def run_scenario(checkpoint: Path, root: Path, run: str, options: dict[str, Any], *, is_main: bool = True) -> dict[str, Any]:
+    """Trains with options that JSON can hold; returns gradients of each step, final weights and numbers of forwards."""
+    options = dict(options)
+    key_tokens = KeyTokenSettings(**options.pop("key_tokens", {"top_k": 0.4}))
+    settings = GrpoConfig(**options["trainer"])
+    kept = Gradients()
+    trainer = make_trainer(
+        checkpoint,
+        root,
+        make_rows(root, options.pop("kinds")),
+        rewards=flat_reward(*options.pop("flat", ())),
+        key_tokens=key_tokens,
+        objective=objective_of(settings, normalize=key_tokens.normalize, mask_kl=key_tokens.mask_kl),
+        callbacks=[kept],
+        run=run,
+        is_main=is_main,
+        **options,
+    )
+    forwards = Forwards(trainer.model)
+    trainer.train()
+    weights = {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
+    return {"gradients": kept.steps, "weights": weights, "forwards": forwards.with_gradient}

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 IGNORED_LABEL = -100
 PROMPT_SEGMENT = 0
@@ -63,10 +64,16 @@ class PackedBatch:
     sources_S: torch.Tensor
     targets_S3: torch.Tensor
 
-    def attention_mask(self) -> torch.Tensor:
-        """`(B, L)` where every row holds one completion, else the `(B, 1, L, L)` boolean group mask."""
+    def attention_mask(self, implementation: str = "sdpa") -> torch.Tensor | BlockMask:
+        """What the rows may attend to, in the form of the model's attention `implementation`.
+
+        `(B, L)` where every row holds one completion; else the group mask, `(B, 1, L, L)` boolean, or a block mask for
+        `flex_attention`, which skips the blocks that no segment sees.
+        """
         if all(len(row.completions) == 1 for row in self.rows):
             return (self.segments_BL != PAD_SEGMENT).long()
+        if implementation == "flex_attention":
+            return group_block_mask(self.segments_BL)
         return group_mask(self.segments_BL)
 
 
@@ -75,13 +82,27 @@ def group_mask(segments_BL: torch.Tensor) -> torch.Tensor:
 
     Padding sees itself only, so that no query attends to nothing.
     """
-    query_BL1, key_B1L = segments_BL[:, :, None], segments_BL[:, None, :]
     length = segments_BL.shape[1]
-    causal_LL = torch.ones(length, length, dtype=torch.bool, device=segments_BL.device).tril()
-    visible_BLL = ((key_B1L == PROMPT_SEGMENT) & (query_BL1 != PAD_SEGMENT)) | (key_B1L == query_BL1)
-    own_LL = torch.eye(length, dtype=torch.bool, device=segments_BL.device)
-    padding_BLL = (query_BL1 == PAD_SEGMENT) | (key_B1L == PAD_SEGMENT)
-    return ((visible_BLL & causal_LL & ~padding_BLL) | own_LL)[:, None]
+    place_L = torch.arange(length, device=segments_BL.device)
+    return _sees(segments_BL[:, :, None], segments_BL[:, None, :], place_L[:, None], place_L[None])[:, None]
+
+
+def group_block_mask(segments_BL: torch.Tensor) -> BlockMask:
+    """`group_mask` as FlexAttention's block mask."""
+
+    def sees(b: torch.Tensor, h: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return _sees(segments_BL[b, query], segments_BL[b, key], query, key)
+
+    rows, length = segments_BL.shape
+    return create_block_mask(sees, rows, None, length, length, device=segments_BL.device)
+
+
+def _sees(
+    query_segment: torch.Tensor, key_segment: torch.Tensor, query: torch.Tensor, key: torch.Tensor
+) -> torch.Tensor:
+    token = (query_segment != PAD_SEGMENT) & (key_segment != PAD_SEGMENT)
+    related = (key_segment == PROMPT_SEGMENT) | (key_segment == query_segment)
+    return (token & related & (key <= query)) | (query == key)
 
 
 def row_length(prompt_tokens: int, completion_tokens: Sequence[int]) -> int:

@@ -74,6 +74,7 @@ class GroupScorer:
     ) -> TokenScores:
         """Scores of all completions of all groups, in order; positions past a completion's end are 0."""
         device = next(model.parameters()).device
+        attention = unwrap_model(model).config.get_text_config()._attn_implementation
         prompts = [group.packed_prompt for group in groups]
         completions = [group.completions for group in groups]
         counts = torch.tensor([len(group.completions) for group in groups])
@@ -89,7 +90,7 @@ class GroupScorer:
                 output = model(
                     input_ids=batch.input_ids_BL,
                     position_ids=batch.position_ids_3BL,
-                    attention_mask=batch.attention_mask(),
+                    attention_mask=batch.attention_mask(attention),
                     shift_labels=batch.labels_BL,
                     fused_lm_head=True,
                     use_cache=False,

@@ -10,7 +10,7 @@ from trainer_cases import (
     Gradients,
     ScriptedRollout,
     assert_same_gradients,
-    length_reward,
+    flat_reward,
     make_rows,
     make_trainer,
     objective_of,
@@ -24,7 +24,6 @@ from ktr.attribution.settings import KeyTokenSettings
 from ktr.config.schema_learning import GrpoConfig
 from ktr.models.families import unwrap_model
 from ktr.models.loading import lora_config
-from ktr.rewards.runner import RewardRunner
 
 FOUR = {"groups_per_step": 4, "max_steps": 1, "beta": 0.1}
 RELEASED = {"delta": "signed", "scope": "group", "normalize": "selected", "top_k": 0.4, "granularity": "frame"}
@@ -175,17 +174,8 @@ def test_a_second_update_reuses_weights_and_has_ratios(checkpoints, root, rows):
     assert lines[1]["clip_ratio/region_mean"] > 0 == lines[0]["clip_ratio/region_mean"]
 
 
-def flat_reward(*flat: str):
-    """Equal rewards for the completions of some rows."""
-
-    def reward(completions, completion_ids, id, **columns):
-        return [1.0 if row in flat else score for row, score in zip(id, length_reward(completions, completion_ids), strict=True)]
-
-    return RewardRunner({"length": (reward, 1.0)})
-
-
 def test_a_masked_group_leaves_the_loss_and_keeps_its_place_in_the_mean(checkpoints, root, rows):
-    settings = {"trainer": {**FOUR, "groups_per_step": 2}, "run": "mask"}
+    settings = {"trainer": {**FOUR, "groups_per_step": 2}}
     both = make_trainer(
         checkpoints["qwen2_5_vl"], root, rows, rewards=flat_reward("row-1"), zero_variance="mask", **settings
     )

@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 from peft import PeftConfig
 from torch import nn
 
 from ktr.attribution.settings import KeyTokenSettings
 from ktr.config.instantiate import build
+from ktr.config.schema_eval import EvalConfig
 from ktr.config.schema_inputs import DataConfig, ModelConfig
 from ktr.config.schema_learning import GrpoConfig, KtrConfig, RewardConfig
-from ktr.config.schema_running import EvalConfig, RolloutConfig
+from ktr.config.schema_running import RolloutConfig
+from ktr.data.disk_store import DiskStore
+from ktr.data.frame_store import FrameStore
 from ktr.data.media import FrameSampling
+from ktr.data.prefetch import affordable_workers
 from ktr.data.prompts import PromptTemplate
 from ktr.models.loading import LoadedModel, load_model, lora_config
 from ktr.models.prompt_encoder import PromptEncoder
@@ -52,7 +57,30 @@ def prompt_encoder(settings: DataConfig, loaded: LoadedModel, media_root: str | 
         media_root=media_root,
         decoder=settings.decoder,
         max_prompt_tokens=settings.max_prompt_tokens,
+        frame_cache_bytes=int(settings.memory_gb * 2**30) // (2 * (settings.workers + 1)),
+        frame_store=frame_store(settings),
     )
+
+
+def frame_store(settings: DataConfig) -> FrameStore | None:
+    """Decoded media on disk, where `data.cache` names a folder."""
+    if settings.cache is None:
+        return None
+    return FrameStore(DiskStore(settings.cache, int(settings.cache_gb * 2**30)))
+
+
+def decoding_workers(settings: DataConfig, rows_per_batch: int) -> int:
+    """Processes that decode ahead of training: `data.workers`, as far as `data.memory_gb` allows."""
+    return affordable_workers(
+        settings.workers,
+        rows_per_batch=rows_per_batch,
+        sampling=FrameSampling(**asdict(settings.sampling)),
+        memory_bytes=int(settings.memory_gb * 2**30) // 2,
+    )
+
+
+def default_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def rollout_engine(

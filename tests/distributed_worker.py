@@ -1,6 +1,6 @@
 """One rank of the distributed tests: trains every scenario and saves what this rank computed.
 
-    torchrun --nproc-per-node 2 distributed_worker.py CHECKPOINT ROOT SCENARIOS.json
+torchrun --nproc-per-node 2 distributed_worker.py CHECKPOINT ROOT SCENARIOS.json
 """
 
 from __future__ import annotations

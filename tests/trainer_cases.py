@@ -16,25 +16,26 @@ from PIL import Image
 from transformers import PrinterCallback, TrainerCallback
 
 from ktr.attribution.settings import KeyTokenSettings
-from ktr.config.schema_learning import GrpoConfig
+from ktr.config.schema_learning import GrpoConfig, SftConfig
 from ktr.data.media import FrameSampling
 from ktr.data.prompts import PromptTemplate
 from ktr.data.rows import Media, Row
-from ktr.models.loading import load_model
+from ktr.models.loading import LoadedModel, load_model
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
 from ktr.rewards.runner import RewardRunner
 from ktr.rollout.engine import Completion, SamplingSettings
 from ktr.rollout.transformers_engine import TransformersRollout
-from ktr.training.arguments import grpo_arguments
+from ktr.training.arguments import grpo_arguments, sft_arguments
 from ktr.training.callbacks import MetricsFile
 from ktr.training.grpo_trainer import KeyTokenGRPOTrainer
 from ktr.training.objective_settings import ObjectiveSettings
 from ktr.training.run_folder import RunFolder
+from ktr.training.sft_trainer import SupervisedTrainer, supervised_trainer
 
 PLAIN = KeyTokenSettings(signals=())
 SAMPLING = SamplingSettings(max_new_tokens=6)
 _RUNS = itertools.count()
-TIME_KEYS = ("runtime", "per_second", "step_time", "seconds")
+TIME_KEYS = ("runtime", "per_second", "step_time", "seconds", "wait_share")
 
 
 def make_rows(root: Path, kinds: Sequence[str] = ("video", "image", "text", "video")) -> list[Row]:
@@ -111,18 +112,22 @@ class Forwards:
         return len(self.seen) - self.with_gradient
 
 
+def make_encoder(loaded: LoadedModel, root: Path) -> PromptEncoder:
+    return PromptEncoder(
+        loaded.processor, loaded.family, PromptTemplate("test", "{question}"), FrameSampling(nframes=4), media_root=root
+    )
+
+
 def make_trainer(checkpoint: Path, root: Path, rows: list[Row], **options: Any) -> KeyTokenGRPOTrainer:
-    """A trainer of 2 groups of 3 completions a step; `trainer` holds settings of `GrpoConfig`, the others are its own."""
+    """A trainer of 2 groups of 3 completions a step; `trainer` holds settings of `GrpoConfig`."""
     settings = GrpoConfig(
         **{
-            "max_steps": 2, "groups_per_step": 2, "group_size": 3, "learning_rate": 1e-3, "log_completions_every": 1,
-            "lr_scheduler": "constant", "max_grad_norm": 1e9, **options.pop("trainer", {}),
+            "max_steps": 2, "groups_per_step": 2, "group_size": 3, "learning_rate": 1e-3, "lr_scheduler": "constant",
+            "max_grad_norm": 1e9, **options.pop("trainer", {}),
         }
     )  # fmt: skip
     loaded = load_model(checkpoint, freeze_vision=options.pop("freeze_vision", False))
-    encoder = PromptEncoder(
-        loaded.processor, loaded.family, PromptTemplate("test", "{question}"), FrameSampling(nframes=4), media_root=root
-    )
+    encoder = make_encoder(loaded, root)
     folder = RunFolder(root / options.pop("run", f"run-{next(_RUNS)}"), is_main=options.pop("is_main", True))
     arguments = grpo_arguments(
         settings, folder.path / "steps", seed=options.pop("seed", 0), workers=0,
@@ -143,6 +148,37 @@ def make_trainer(checkpoint: Path, root: Path, rows: list[Row], **options: Any) 
         "readable": readable(encoder) if readable else None,
     }
     trainer = KeyTokenGRPOTrainer(loaded.model, loaded.processor, encoder, rows, arguments, **(defaults | options))
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def make_sft_trainer(checkpoint: Path, root: Path, rows: list[Row], **options: Any) -> SupervisedTrainer:
+    """A trainer of 4 rows a step; `trainer` holds settings of `SftConfig`."""
+    settings = SftConfig(
+        **{
+            "batch_size": 4, "max_steps": 1, "learning_rate": 3e-3, "lr_scheduler": "constant", "max_grad_norm": 1e9,
+            **options.pop("trainer", {}),
+        }
+    )  # fmt: skip
+    loaded = load_model(checkpoint, freeze_vision=False)
+    encoder = make_encoder(loaded, root)
+    folder = RunFolder(root / options.pop("run", f"run-{next(_RUNS)}"), is_main=options.pop("is_main", True))
+    arguments = sft_arguments(
+        settings, folder.path / "steps", seed=options.pop("seed", 0), workers=0,
+        checkpointing=options.pop("checkpointing", False),
+    )  # fmt: skip
+    arguments.optim = options.pop("optim", arguments.optim)
+    readable = options.pop("readable", None)
+    trainer = supervised_trainer(
+        loaded.model,
+        loaded.processor,
+        encoder,
+        rows,
+        arguments,
+        callbacks=[MetricsFile(folder, "sft"), *options.pop("callbacks", ())],
+        readable=readable(encoder) if readable else None,
+        **options,
+    )
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -211,24 +247,24 @@ def flat_reward(*flat: str) -> RewardRunner:
     return RewardRunner({"length": (reward, 1.0)})
 
 
-def run_scenario(checkpoint: Path, root: Path, run: str, options: dict[str, Any], *, is_main: bool = True) -> dict[str, Any]:
+def run_scenario(
+    checkpoint: Path, root: Path, run: str, options: dict[str, Any], *, is_main: bool = True
+) -> dict[str, Any]:
     """Trains with options that JSON can hold; returns gradients of each step, final weights and numbers of forwards."""
     options = dict(options)
-    key_tokens = KeyTokenSettings(**options.pop("key_tokens", {"top_k": 0.4}))
-    settings = GrpoConfig(**options["trainer"])
     kept = Gradients()
-    trainer = make_trainer(
-        checkpoint,
-        root,
-        make_rows(root, options.pop("kinds")),
-        rewards=flat_reward(*options.pop("flat", ())),
-        key_tokens=key_tokens,
-        objective=objective_of(settings, normalize=key_tokens.normalize, mask_kl=key_tokens.mask_kl),
-        callbacks=[kept],
-        run=run,
-        is_main=is_main,
-        **options,
-    )
+    shared = {"callbacks": [kept], "run": run, "is_main": is_main, "optim": "sgd"}
+    rows = make_rows(root, options.pop("kinds"))
+    if options.pop("stage", "rl") == "sft":
+        trainer = make_sft_trainer(checkpoint, root, rows, **shared, **options)
+    else:
+        key_tokens = KeyTokenSettings(**options.pop("key_tokens", {"top_k": 0.4}))
+        settings = GrpoConfig(**options["trainer"])
+        objective = objective_of(settings, normalize=key_tokens.normalize, mask_kl=key_tokens.mask_kl)
+        rewards = flat_reward(*options.pop("flat", ()))
+        trainer = make_trainer(
+            checkpoint, root, rows, key_tokens=key_tokens, objective=objective, rewards=rewards, **shared, **options
+        )
     forwards = Forwards(trainer.model)
     trainer.train()
     weights = {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}

@@ -11,11 +11,17 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
 from ktr.config.run_folder_name import register_resolvers
+from ktr.config.schema_prepare import PrepareConfig
 from ktr.config.schemas import EvaluateConfig, PredictConfig, RunConfig, TrainConfig
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 HYDRA_VERSION = "1.3"
-SCHEMAS: dict[str, type[RunConfig]] = {"train": TrainConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
+SCHEMAS: dict[str, type[RunConfig]] = {
+    "train": TrainConfig,
+    "evaluate": EvaluateConfig,
+    "predict": PredictConfig,
+    "prepare": PrepareConfig,
+}
 
 
 def register(entry: str) -> None:
@@ -28,7 +34,7 @@ def compose(entry: str = "train", overrides: Sequence[str] = (), *, with_hydra: 
     """The config of an entry as the command line would compose it; for scripts, launchers and tests.
 
     Args:
-        entry: `train`, `evaluate` or `predict`.
+        entry: `train`, `evaluate`, `predict` or `prepare`.
         overrides: in Hydra's grammar; `ktr.config.overrides.quote` makes any text a value.
         with_hydra: keep Hydra's own node.
 

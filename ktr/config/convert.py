@@ -58,8 +58,8 @@ def schema_keys(schema: type, prefix: str = "") -> tuple[str, ...]:
     keys: list[str] = []
     for name, hint in field_types(schema).items():
         keys.append(_join(prefix, name))
-        if _is_node(hint):
-            keys.extend(schema_keys(hint, _join(prefix, name)))
+        if (node := _node_of(hint)) is not None:
+            keys.extend(schema_keys(node, _join(prefix, name)))
     return tuple(keys)
 
 
@@ -71,8 +71,8 @@ def free_text_keys(schema: type, prefix: str = "") -> frozenset[str]:
         key = _join(prefix, field.name)
         if field.metadata.get("free_text"):
             keys.add(key)
-        if _is_node(hints[field.name]):
-            keys |= free_text_keys(hints[field.name], key)
+        if (node := _node_of(hints[field.name])) is not None:
+            keys |= free_text_keys(node, key)
     return frozenset(keys)
 
 
@@ -83,16 +83,16 @@ def field_types(schema: type) -> dict[str, Any]:
 
 
 def _convert(hint: Any, value: Any, key: str, root: type) -> Any:
-    if _is_node(hint):
-        if not isinstance(value, Mapping):
-            raise ConfigError(key, f"must be a node with keys of its own, not {value!r}")
-        return to_node(hint, value, key, root)
     if hint is Any:
         return value
     if isinstance(hint, types.UnionType):
         if value is None:
             return None
         (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
+    if _is_node(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(key, f"must be a node with keys of its own, not {value!r}")
+        return to_node(hint, value, key, root)
     origin = typing.get_origin(hint)
     if origin is list:
         if not isinstance(value, list | tuple):
@@ -114,6 +114,12 @@ def _scalar(hint: type, value: Any, key: str) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(key, f"must be a finite number, not {value!r}")
     return value
+
+
+def _node_of(hint: Any) -> type | None:
+    """The node that an annotation is, or may be beside None."""
+    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return next((part for part in parts if _is_node(part)), None)
 
 
 def _is_node(hint: Any) -> bool:

@@ -35,9 +35,10 @@ def _groups(entry: str, config: DictConfig) -> str:
 
 def _group(folder: Path, chosen: str | None) -> str:
     lines = [folder.name]
-    for file in sorted(folder.glob("*.yaml")):
-        mark = "*" if file.stem == chosen else " "
-        start = f"  {mark} {file.stem:<19} "
+    for file in sorted(folder.rglob("*.yaml")):
+        name = file.relative_to(folder).with_suffix("").as_posix()
+        mark = "*" if name == chosen else " "
+        start = f"  {mark} {name:<19} "
         lines += textwrap.wrap(_first_comment(file), 118, initial_indent=start, subsequent_indent=" " * len(start))
     return "\n".join(lines) + "\n"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ktr.config.fields import ConfigError, Node, choice, free_text, items, number
+from ktr.config.schema_sources import ROW_FORMATS, KeepConfig, SourceConfig
 
-# The importers of `ktr.data.importers.FORMATS`, named here so that a typo is found before they are imported.
-ROW_FORMATS = ("video_r1", "rewatch_qa", "rewatch_captions", "benchmark", "plain")
+__all__ = ["ROW_FORMATS", "DataConfig", "ModelConfig"]
 
 
 @dataclass
@@ -79,10 +79,6 @@ class ModelConfig(Node):
     lora: LoraConfig = field(default_factory=LoraConfig)
     toy: ToyModelConfig = field(default_factory=ToyModelConfig)
 
-    def check(self) -> None:
-        if not self.path and self.name != "toy":
-            raise ConfigError("path", f"is required with model={self.name}: a checkpoint folder or a hub name")
-
 
 @dataclass
 class SamplingConfig(Node):
@@ -120,17 +116,22 @@ class SamplingConfig(Node):
 
 @dataclass
 class ToyDataConfig(Node):
-    """How many clips of coloured shapes `data=toy` renders for each split, and their seed.
+    """How many clips of coloured shapes `data=toy` renders, and which kinds of question the warm-up sees little of.
+
+    The warm-up gets `scarce_share` of the training rows of `scarce_kinds`; reinforcement and evaluation get all.
 
     Example::
 
         python train.py data.toy.train_clips=200 data.toy.seed=3
     """
 
-    train_clips: int = number(400, ge=1)
+    train_clips: int = number(800, ge=1)
     validation_clips: int = number(50, ge=1)
-    test_clips: int = number(200, ge=1)
+    test_clips: int = number(700, ge=1)
+    questions_per_clip: int = number(3, ge=1)
     seed: int = number(0, ge=0)
+    scarce_kinds: list[str] = items()
+    scarce_share: float = number(1.0, ge=0, le=1)
 
 
 @dataclass
@@ -138,11 +139,17 @@ class DataConfig(Node):
     """Rows, where their videos and images lie, and how a row becomes a prompt.
 
     `path` holds the training rows; `sft_path` those of the warm-up and `eval_path` those of the evaluation where they
-    differ. `prompt` is a name under conf/prompts or a file.
+    differ. Each is a file, a folder that `datasets` wrote, or `hf://owner/name?split=train`. `mix` takes the place of
+    `path`: several sources by weight, `mix_rows` of them in all (null: as many as repeats no row). `keep` filters rows,
+    `subset` draws that many of them by `subset_seed`, `limit` takes the first. `prompt` is a name under conf/prompts or
+    a file.
+
+    `cache` is a folder of decoded media, read and filled, at most `cache_gb` large. `workers` processes decode ahead of
+    training; `memory_gb` bounds what they hold ready, all together.
 
     Example::
 
-        python train.py data=video_r1 data.path=rows.json data.media_root=/videos
+        python train.py data=video_r1 data.path=rows.json data.media_root=/videos data.cache=/fast/cache data.workers=4
     """
 
     name: str = "toy"
@@ -150,6 +157,11 @@ class DataConfig(Node):
     path: str | None = free_text()
     sft_path: str | None = free_text()
     eval_path: str | None = free_text()
+    mix: list[SourceConfig] = field(default_factory=list)
+    mix_rows: int | None = number(None, ge=1)
+    keep: KeepConfig = field(default_factory=KeepConfig)
+    subset: int | None = number(None, ge=1)
+    subset_seed: int = number(0, ge=0)
     media_root: str | None = free_text()
     prompt: str = free_text("toy")
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
@@ -158,9 +170,18 @@ class DataConfig(Node):
     on_error: str = choice("raise", "raise", "skip")
     limit: int | None = number(None, ge=1)
     workers: int = number(0, ge=0)
+    memory_gb: float = number(4.0, gt=0)
+    cache: str | None = free_text()
+    cache_gb: float = number(64.0, gt=0)
     max_prompt_tokens: int | None = number(16384, ge=1)
     toy: ToyDataConfig = field(default_factory=ToyDataConfig)
 
     def check(self) -> None:
-        if self.format != "toy" and not (self.path or self.eval_path or self.sft_path):
+        if self.format != "toy" and not (self.path or self.eval_path or self.sft_path or self.mix):
             raise ConfigError("path", f"is required with data={self.name}: a file of rows")
+        if self.mix and (self.path or self.format == "toy"):
+            raise ConfigError("mix", "takes the place of path: set one of them (data=mix has no path)")
+        if self.mix_rows is not None and not any(source.weight is not None for source in self.mix):
+            raise ConfigError("mix_rows", "needs the weights of data.mix")
+        if len({source.weight is None for source in self.mix}) > 1:
+            raise ConfigError("mix", "gives some sources a weight and others none; give all of them one, or none")

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, field
 
 from ktr.config.fields import ConfigError, Node, free_text, items, number
+from ktr.config.schema_eval import EvalConfig
 from ktr.config.schema_inputs import DataConfig, ModelConfig
 from ktr.config.schema_learning import GrpoConfig, KtrConfig, RewardConfig, SftConfig
-from ktr.config.schema_running import EvalConfig, LoggerConfig, RolloutConfig
+from ktr.config.schema_running import LoggerConfig, RolloutConfig
 
 STAGES = ("sft", "rl", "eval")
 
@@ -38,6 +39,15 @@ class RunConfig(Node):
         for prefix in self.plugins:
             if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", prefix):
                 raise ConfigError("plugins", f"{prefix!r} is not a dotted module name such as my_package.rewards")
+
+        if not self.model.path and self.model.name != "toy" and self.needs_model():
+            raise ConfigError(
+                "model.path", f"is required with model={self.model.name}: a checkpoint folder or a hub name"
+            )
+
+    def needs_model(self) -> bool:
+        """Whether the entry, as it is set, loads a checkpoint."""
+        return True
 
     def check_length(self, key: str, new_tokens: int) -> None:
         """Refuses completions that the toy model, whose length is known beforehand, has no room for."""
@@ -69,11 +79,15 @@ class TrainConfig(RunConfig):
 
     def check(self) -> None:
         super().check()
+        if self.eval.benchmarks:
+            raise ConfigError("eval.benchmarks", f"eval={self.eval.name} is a suite, which evaluate.py runs; take one")
+        if self.eval.engine != "transformers":
+            raise ConfigError("eval.engine", f"={self.eval.engine} belongs to evaluate.py; training uses transformers")
         if not self.stages or self.stages != [stage for stage in STAGES if stage in self.stages]:
             raise ConfigError("stages", f"must list some of {', '.join(STAGES)}, in this order, not {self.stages}")
         if "rl" in self.stages:
             self._check_rl()
-        if "eval" in self.stages:
+        if "eval" in self.stages and not self.eval.rows:
             self.check_length("eval.max_new_tokens", self.eval.max_new_tokens)
 
     def _check_rl(self) -> None:
@@ -93,19 +107,37 @@ class TrainConfig(RunConfig):
 
 @dataclass
 class EvaluateConfig(RunConfig):
-    """`evaluate.py`: measures one checkpoint on the rows of `data`.
+    """`evaluate.py`: measures one checkpoint on a benchmark, a suite of them, or the rows of `data`.
+
+    `compare` names two runs to compare row by row; `rescore` a run whose saved replies are parsed and scored again;
+    `resume` a run folder to go on in. The first two need no model.
 
     Example::
 
         python evaluate.py model.path=outputs/toy/20260101-120000-ab12cd/checkpoints/rl
+        python evaluate.py compare=[outputs/evaluate/RUN_A,outputs/evaluate/RUN_B]
     """
 
     eval: EvalConfig = field(default_factory=EvalConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
+    compare: list[str] = items()
+    rescore: str | None = free_text()
+    resume: str | None = free_text()
 
     def check(self) -> None:
+        if self.compare and len(self.compare) != 2:
+            raise ConfigError("compare", f"takes two run folders, compare=[RUN_A,RUN_B], not {len(self.compare)}")
+        if self.compare and self.rescore:
+            raise ConfigError("compare", "cannot be set together with rescore; do one after the other")
         super().check()
-        self.check_length("eval.max_new_tokens", self.eval.max_new_tokens)
+        for name, member in self.eval.members.items():
+            if member.engine != "replay" and not member.rows:
+                key = f"eval.benchmarks.{name}" if self.eval.benchmarks else "eval"
+                self.check_length(f"{key}.max_new_tokens", member.max_new_tokens)
+
+    def needs_model(self) -> bool:
+        engines = {member.engine for member in self.eval.members.values()}
+        return not self.compare and not self.rescore and engines != {"replay"}
 
 
 @dataclass

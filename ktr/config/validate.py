@@ -13,7 +13,8 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from ktr.config.convert import to_node
 from ktr.config.fields import ConfigError
 from ktr.config.instantiate import check_name, resolve
-from ktr.config.schemas import PredictConfig, RunConfig, TrainConfig
+from ktr.config.schema_eval import EvalConfig
+from ktr.config.schemas import EvaluateConfig, PredictConfig, RunConfig, TrainConfig
 
 ConfigT = TypeVar("ConfigT", bound=RunConfig)
 
@@ -48,7 +49,7 @@ def check_files(config: RunConfig) -> None:
         ConfigError: naming the key and the path.
     """
     data = config.data
-    wanted = {
+    wanted: dict[str, str | Path | None] = {
         "data.path": data.path,
         "data.sft_path": data.sft_path,
         "data.eval_path": data.eval_path,
@@ -57,11 +58,29 @@ def check_files(config: RunConfig) -> None:
     }
     if isinstance(config, TrainConfig):
         wanted["resume"] = config.resume
+        wanted |= _evaluation_files(config.eval)
+    if isinstance(config, EvaluateConfig):
+        wanted |= {"resume": config.resume, "rescore": config.rescore}
+        wanted |= {f"compare[{place}]": run for place, run in enumerate(config.compare)}
+        if not config.rescore and not config.compare:
+            wanted |= _evaluation_files(config.eval)
     if isinstance(config, PredictConfig):
         wanted |= {"video": config.video, "image": config.image}
+    for place, source in enumerate(data.mix):
+        wanted |= {f"data.mix[{place}].path": source.path, f"data.mix[{place}].media_root": source.media_root}
     for key, path in wanted.items():
-        if path is not None and not Path(path).expanduser().exists():
+        if path is not None and not str(path).startswith("hf://") and not Path(path).expanduser().exists():
             raise ConfigError(key, f"there is no {path}")
+
+
+def _evaluation_files(settings: EvalConfig) -> dict[str, str | Path | None]:
+    wanted: dict[str, str | Path | None] = {}
+    for name, member in settings.members.items():
+        key = f"eval.benchmarks.{name}" if settings.benchmarks else "eval"
+        wanted |= {f"{key}.rows": member.rows_path, f"{key}.replies": member.replies}
+        if member.engine != "replay" and member.media_root is not None:
+            wanted[f"{key}.media_root"] = member.media_path
+    return wanted
 
 
 def _looks_local(path: str | None) -> bool:

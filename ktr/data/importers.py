@@ -6,18 +6,22 @@
 | `rewatch_qa`       | ReWatch-QA (`problem` with its options in the text, `videos`, `answer`)               |
 | `rewatch_captions` | timestamped captions (`video`, `events`), as a captioning task                       |
 | `benchmark`        | benchmarks in EasyVideoR1's form: Video-R1's keys and each benchmark's own            |
+| `video_holmes`     | Video-Holmes as published: `Question`, `Options` by letter, `video ID`                |
+| `conversations`    | LLaVA's form: `conversations` of human and gpt turns about one `video` or `image`     |
 | `plain`            | `question`, `answer`, `options`, `problem_type`, `video` or `image`, ...              |
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ktr.data.conversations import conversations
 from ktr.data.fields import Fields, gold_label, problem_type_of, split_options, untagged_answer, untagged_rationale
+from ktr.data.hub import is_hub_address, read_hub
 from ktr.data.paths import resolve_media
 from ktr.data.prompts import clock
 from ktr.data.records import Record, read_records
@@ -44,7 +48,7 @@ def load_rows(
 
 
 def iter_rows(format: str, path: str | Path, *, rejects: list[RowError] | None = None) -> Iterator[Row]:
-    """Rows of a file, one at a time.
+    """Rows of a file, of a folder that `datasets` wrote, or of `hf://owner/name` (see `ktr.data.hub`), one at a time.
 
     Args:
         format: a key of `FORMATS`.
@@ -56,20 +60,32 @@ def iter_rows(format: str, path: str | Path, *, rejects: list[RowError] | None =
     """
     if format not in FORMATS:
         raise ValueError(f"data.format={format!r} is unknown; known: {', '.join(FORMATS)}")
-    convert, file = FORMATS[format], Path(path)
-    for record in read_records(file):
+    convert = FORMATS[format]
+    for record, name in _records(path, rejects):
         try:
-            row = convert(Fields(record.data, f"{file.stem}-{record.index}"))
+            rows = convert(Fields(record.data, f"{name}-{record.index}"))
         except RowError as error:
-            located = _located(error, file, record)
+            located = _located(error, path, record)
             if rejects is None:
                 raise located from error
             rejects.append(located)
             continue
-        yield row
+        yield from (rows,) if isinstance(rows, Row) else rows
 
 
-def _located(error: RowError, file: Path, record: Record) -> RowError:
+def _records(path: str | Path, rejects: list[RowError] | None) -> Iterator[tuple[Record, str]]:
+    """Records of a file, a folder or a name on the hub, and the name that rows without an id are called by."""
+    if is_hub_address(path):
+        name = str(path).removeprefix("hf://").partition("?")[0].rstrip("/").rpartition("/")[2]
+        for index, values in read_hub(str(path)):
+            yield Record(index, None, values), name
+        return
+    file = Path(path)
+    for record in read_records(file, rejects):
+        yield record, file.stem
+
+
+def _located(error: RowError, file: str | Path, record: Record) -> RowError:
     row_id = record.data.get("problem_id", record.data.get("id", ""))
     return error.located(file=file, line=record.line, index=record.index, row_id=str(row_id or ""))
 
@@ -104,6 +120,27 @@ def benchmark(fields: Fields) -> Row:
         rationale=untagged_rationale(fields.optional("process")),
         source=fields.optional("data_source") or "",
         category=next((kind for kind in kinds if kind and kind.casefold() not in _NO_KIND), problem_type),
+    )
+
+
+def video_holmes(fields: Fields) -> Row:
+    """A row of Video-Holmes (arXiv 2505.21374); its videos are `videos_cropped/<video ID>.mp4`."""
+    options = fields.data.get("Options")
+    if not isinstance(options, Mapping) or not options:
+        raise RowError("options by letter are wanted, such as {'A': 'red'}", field="Options")
+    video = fields.text("video ID")
+    lettered = Fields(options, "")
+    return _row(
+        fields,
+        identity=f"{video}-{fields.text('Question ID')}",
+        question=fields.text("Question"),
+        media=Media("video", f"videos_cropped/{video}.mp4"),
+        problem_type=MULTIPLE_CHOICE,
+        options=tuple(f"{letter}. {lettered.text(letter)}" for letter in sorted(options) if options[letter]),
+        answer=fields.text("Answer").strip(),
+        rationale=untagged_rationale(fields.optional("Explanation")),
+        source="Video-Holmes",
+        category=fields.optional("Question Type") or "",
     )
 
 
@@ -177,15 +214,17 @@ def plain(fields: Fields) -> Row:
         rationale=untagged_rationale(fields.optional("rationale", "process")),
         duration=fields.number("duration"),
         source=fields.optional("source", "data_source") or "",
-        category=fields.optional("category") or declared,
+        category=declared if (category := fields.optional("category")) is None else category,
     )
 
 
-FORMATS: dict[str, Callable[[Fields], Row]] = {
+FORMATS: dict[str, Callable[[Fields], Row | list[Row]]] = {
     "video_r1": video_r1,
     "rewatch_qa": rewatch_qa,
     "rewatch_captions": rewatch_captions,
     "benchmark": benchmark,
+    "video_holmes": video_holmes,
+    "conversations": conversations,
     "plain": plain,
 }
 

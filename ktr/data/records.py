@@ -28,8 +28,11 @@ class Record:
     data: dict[str, Any]
 
 
-def read_records(path: Path) -> Iterator[Record]:
+def read_records(path: Path, rejects: list[RowError] | None = None) -> Iterator[Record]:
     """The file's records in order, by suffix: `.csv`, `.parquet`, anything else is JSON (array or lines).
+
+    Args:
+        rejects: where errors of single lines of a JSON lines file go; without it the first one is raised.
 
     Raises:
         RowError: the file is missing, not readable as what it is, or holds something else than records.
@@ -44,7 +47,7 @@ def read_records(path: Path) -> Iterator[Record]:
     elif _first_character(path) == "[":
         yield from _read_array(path)
     else:
-        yield from _read_lines(path)
+        yield from _read_lines(path, rejects)
 
 
 def _first_character(path: Path) -> str:
@@ -55,7 +58,7 @@ def _first_character(path: Path) -> str:
     return chr(start[0])
 
 
-def _read_lines(path: Path) -> Iterator[Record]:
+def _read_lines(path: Path, rejects: list[RowError] | None) -> Iterator[Record]:
     index = 0
     with path.open("rb") as file:
         for line, raw in enumerate(file, 1):
@@ -64,13 +67,23 @@ def _read_lines(path: Path) -> Iterator[Record]:
             if not raw.strip():
                 continue
             try:
-                data = _DECODER.decode(raw.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise RowError(f"not UTF-8 ({error.reason} at byte {error.start})", file=path, line=line) from error
-            except json.JSONDecodeError as error:
-                raise RowError(f"not valid JSON: {error.msg} (column {error.colno})", file=path, line=line) from error
-            yield _record(path, index, line, data)
+                record = _record(path, index, line, _decoded(raw, path, line))
+            except RowError as error:
+                if rejects is None:
+                    raise
+                rejects.append(error)
+            else:
+                yield record
             index += 1
+
+
+def _decoded(raw: bytes, path: Path, line: int) -> Any:
+    try:
+        return _DECODER.decode(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise RowError(f"not UTF-8 ({error.reason} at byte {error.start})", file=path, line=line) from error
+    except json.JSONDecodeError as error:
+        raise RowError(f"not valid JSON: {error.msg} (column {error.colno})", file=path, line=line) from error
 
 
 def _read_array(path: Path) -> Iterator[Record]:

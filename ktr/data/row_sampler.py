@@ -24,8 +24,8 @@ class RowSampler(Sampler[int]):
     Args:
         num_rows: rows to order.
         seed: of the order.
-        batch_rows: rows of one generation batch over all ranks. An epoch's incomplete last batch is left out; where all
-            rows together are fewer than one batch, they repeat to fill it.
+        batch_rows: rows of one generation batch over all ranks. An epoch's incomplete last batch is left out; where the
+            rows are fewer than one batch, or some cannot be read, they are shuffled again to fill all batches.
         group_size: times each row is repeated in a row (the completions of its group); 1 for supervised training.
         passes: times each batch is yielded (updates or accumulation passes that reuse it).
         readable: whether a row can be used; None uses all.
@@ -57,7 +57,12 @@ class RowSampler(Sampler[int]):
         self.epoch = 0
 
     def __len__(self) -> int:
-        return max(1, self.num_rows // self.batch_rows) * self.batch_rows * self.group_size * self.passes
+        return self.num_batches * self.batch_rows * self.group_size * self.passes
+
+    @property
+    def num_batches(self) -> int:
+        """Distinct batches of an epoch."""
+        return max(1, self.num_rows // self.batch_rows)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -66,21 +71,25 @@ class RowSampler(Sampler[int]):
         generator = torch.Generator().manual_seed((self.seed << 20) + self.epoch)
         self.epoch += 1
         batch: list[int] = []
-        batches = 0
-        for index in torch.randperm(self.num_rows, generator=generator).tolist():
-            if self.readable is None or self.readable(index):
+        missing = self.num_batches
+        while missing:
+            num_read = 0
+            for index in torch.randperm(self.num_rows, generator=generator).tolist():
+                if self.readable is not None and not self.readable(index):
+                    continue
+                num_read += 1
                 batch.append(index)
-            if len(batch) == self.batch_rows:
-                yield from self._repeated(batch)
-                batches += 1
-                batch = []
-        if batches == 0:
-            if not batch:
+                if len(batch) == self.batch_rows:
+                    yield from self._repeated(batch)
+                    batch = []
+                    missing -= 1
+                    if not missing:
+                        break
+            if num_read == 0:
                 raise ValueError(
                     f"none of {self.num_rows} rows can be read, so not one step can be taken: see skipped.jsonl in the "
                     "run folder"
                 )
-            yield from self._repeated([batch[i % len(batch)] for i in range(self.batch_rows)])
 
     def _repeated(self, batch: list[int]) -> Iterator[int]:
         for _ in range(self.passes):

@@ -1,16 +1,19 @@
-"""The rows of a run, by stage: from files of other projects, or from the toy world."""
+"""The rows of a run, by stage: from files, the hub or a mix of them, filtered; or from the toy world."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ktr.config.schema_inputs import DataConfig
+from ktr.config.schema_sources import SourceConfig
 from ktr.data.importers import load_rows
-from ktr.data.rows import Row
+from ktr.data.paths import MediaError, resolve_media
+from ktr.data.rows import Row, RowError
+from ktr.data.selection import Keep, draw_subset, keep_rows, mix_rows
 
 if TYPE_CHECKING:
     from ktr.data.toy_world import ToyWorld
@@ -52,12 +55,62 @@ def load_run_rows(settings: DataConfig, *, stages: Sequence[str], eval_splits: S
         if stage not in stages:
             rows[stage] = []
             continue
-        if path is None:
+        if path is None and not settings.mix:
             key = "data.path" if stage == "rl" else f"data.{stage}_path"
             raise ValueError(f"stage {stage} has no rows: set {key} to a file of rows")
-        rows[stage] = _checked(load_rows(settings.format, path, limit=settings.limit), settings, path)
-    root = None if settings.media_root is None else Path(settings.media_root)
-    return RunRows(rows["sft"], rows["rl"], rows["eval"], root)
+        rows[stage] = _checked(source_rows(settings, path), settings, path or "data.mix")
+    return RunRows(rows["sft"], rows["rl"], rows["eval"], media_root(settings))
+
+
+def source_rows(settings: DataConfig, path: str | None, rejects: list[RowError] | None = None) -> list[Row]:
+    """Rows of a file, or of `data.mix` where `path` is None: filtered, drawn and cut as `settings` say.
+
+    Args:
+        rejects: where the errors of rows that cannot be imported go; without it the first one is raised.
+    """
+    keep = Keep(**{k: tuple(v) if isinstance(v, list) else v for k, v in asdict(settings.keep).items()})
+    if path is not None:
+        # Without a filter or a draw, nothing past the limit needs to be read.
+        whole = keep != Keep() or settings.subset is not None
+        rows = load_rows(settings.format, path, limit=None if whole else settings.limit, rejects=rejects)
+        rows = keep_rows(rows, keep, path)
+    else:
+        sources = [
+            (source.path, keep_rows(_rooted(source, settings, rejects), keep, source.path), source.weight)
+            for source in settings.mix
+        ]
+        rows = mix_rows(sources, settings.mix_rows, seed=settings.subset_seed)
+    return draw_subset(rows, settings.subset, settings.subset_seed)[: settings.limit]
+
+
+def media_root(settings: DataConfig) -> Path | None:
+    """Where relative media paths start. Sources of a mix that have a root of their own carry absolute paths."""
+    if any(source.media_root for source in settings.mix):
+        return None
+    return None if settings.media_root is None else Path(settings.media_root)
+
+
+def _rooted(source: SourceConfig, settings: DataConfig, rejects: list[RowError] | None) -> list[Row]:
+    """A source's rows; where any source has a root of its own, their paths are made absolute here."""
+    rows = load_rows(source.format, source.path, rejects=rejects)
+    if not any(other.media_root for other in settings.mix):
+        return rows
+    root = source.media_root or settings.media_root
+    rooted = []
+    for row in rows:
+        if row.media is None:
+            rooted.append(row)
+            continue
+        try:
+            path = resolve_media(row.media, root)
+        except MediaError as error:
+            problem = RowError(str(error), field="path", row_id=row.id, file=source.path)
+            if rejects is None:
+                raise problem from error
+            rejects.append(problem)
+            continue
+        rooted.append(replace(row, media=replace(row.media, path=str(path))))
+    return rooted
 
 
 def _toy_rows(settings: DataConfig, stages: Sequence[str], eval_splits: Sequence[str], cache: Path) -> RunRows:
@@ -68,11 +121,16 @@ def _toy_rows(settings: DataConfig, stages: Sequence[str], eval_splits: Sequence
         train_clips=settings.toy.train_clips,
         validation_clips=settings.toy.validation_clips,
         test_clips=settings.toy.test_clips,
+        questions_per_clip=settings.toy.questions_per_clip,
         seed=settings.toy.seed,
     )
-    train = _checked(world.rows("train"), settings, "the toy world") if {"sft", "rl"} & set(stages) else []
+    annotated = world.annotated_rows(
+        scarce_kinds=settings.toy.scarce_kinds, scarce_share=settings.toy.scarce_share
+    )
+    sft = _checked(annotated, settings, "the toy world") if "sft" in stages else []
+    train = _checked(world.rows("train"), settings, "the toy world") if "rl" in stages else []
     held_out = [row for split in eval_splits for row in world.rows(split)] if "eval" in stages else []
-    return RunRows(train, train, _checked(held_out, settings, "the toy world"), world.root, world)
+    return RunRows(sft, train, _checked(held_out, settings, "the toy world"), world.root, world)
 
 
 def _checked(rows: list[Row], settings: DataConfig, source: str | Path) -> list[Row]:
@@ -81,6 +139,7 @@ def _checked(rows: list[Row], settings: DataConfig, source: str | Path) -> list[
             if row.modality != settings.modality:
                 raise ValueError(
                     f"{source}: row {row.id!r} is {row.modality} and data.modality={settings.modality} allows only "
-                    f"{settings.modality} rows: set data.modality=any, or take the row out"
+                    f"{settings.modality} rows: set data.modality=any, take the row out, or filter with "
+                    f"data.keep.modality=[{settings.modality}]"
                 )
     return rows[: settings.limit]

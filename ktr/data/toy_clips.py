@@ -13,7 +13,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from ktr.data.toy_scenes import COLORS, FRAME_SIZE, NUM_STATES, SHAPES, Scene
+from ktr.data.toy_scenes import COLORS, FRAME_SIZE, NUM_STATES, QUARTER_GREYS, SHAPES, Scene
 
 FRAMES_PER_STATE = 2
 NUM_FRAMES = NUM_STATES * FRAMES_PER_STATE
@@ -26,7 +26,11 @@ QUALITY = {"crf": "10", "preset": "ultrafast", "tune": "zerolatency"}
 
 def render(scene: Scene) -> np.ndarray:
     """The clip as ``uint8`` pixels of shape (T, H, W, 3): each picture is held for two frames, a vision patch's length."""
-    pictures = np.full((NUM_STATES, FRAME_SIZE, FRAME_SIZE, 3), scene.background, dtype=np.uint8)
+    pictures = np.empty((NUM_STATES, FRAME_SIZE, FRAME_SIZE, 3), dtype=np.uint8)
+    half = FRAME_SIZE // 2
+    for quarter, grey in enumerate(QUARTER_GREYS):
+        top, left = half * (quarter // 2), half * (quarter % 2)
+        pictures[:, top : top + half, left : left + half] = grey + scene.background
     for picture, state in zip(pictures, scene.states, strict=True):
         for blob in state:
             width, height = SHAPES[blob.shape]

@@ -26,11 +26,12 @@ SHAPES = {"block": (24, 24), "beam": (28, 12), "pole": (12, 28)}
 DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 """Names of the directions with their steps along x and y; y grows downwards."""
 OPPOSITE = {"left": "right", "right": "left", "up": "down", "down": "up"}
-CAREFUL, HASTY = "look", "guess"
 COUNTS = ("one", "two", "three", "four")
 NUM_STATES = 4
 FRAME_SIZE = 56
-MAX_BACKGROUND = 60
+MAX_BACKGROUND = 20
+QUARTER_GREYS = (0, 35, 70, 105)
+"""Levels (0 to 255) of the upper left, upper right, lower left and lower right quarter: landmarks for what moves."""
 
 
 @dataclass(frozen=True, order=True)
@@ -48,7 +49,7 @@ State = tuple[Blob, ...]
 
 @dataclass(frozen=True)
 class Scene:
-    """Four pictures in their order, on a grey background of the given level (0 to 255)."""
+    """Four pictures in their order. Each quarter of the frame has its own grey; ``background`` is added to them all."""
 
     states: tuple[State, ...]
     background: int
@@ -116,7 +117,7 @@ KINDS = {
 
 
 def _vocabulary() -> tuple[str, ...]:
-    words = [CAREFUL, HASTY, "it", "is", "moves", "a", "there", "are", "then", "yes", "no", ".", "?", *COLORS, *SHAPES, *DIRECTIONS]
+    words = ["it", "is", "moves", "a", "there", "are", "then", "yes", "no", ".", "?", *COLORS, *SHAPES, *DIRECTIONS]
     words += [*COUNTS, *(str(number) for number in range(1, len(COUNTS) + 1))]
     for kind in KINDS.values():
         words += kind.wording.replace("?", "").replace("{0}", "").replace("{1}", "").split()
@@ -227,19 +228,19 @@ def suits(question: Question, facts: Facts) -> bool:
     return question.kind != "before" or {facts.color, facts.last_color} == set(question.about)
 
 
-def rationale_words(question: Question, facts: Facts, opener: str = CAREFUL) -> tuple[str, ...]:
+def rationale_words(question: Question, facts: Facts) -> tuple[str, ...]:
     """The rationale's words and its full stop."""
     match question.kind:
         case "color":
-            return (opener, "it", "is", facts.color, ".")
+            return ("it", "is", facts.color, ".")
         case "shape":
-            return (opener, "there", "is", "a", facts.shape, ".")
+            return ("there", "is", "a", facts.shape, ".")
         case "count":
-            return (opener, "there", "are", COUNTS[facts.count - 1], ".")
+            return ("there", "are", COUNTS[facts.count - 1], ".")
         case "direction" | "moved":
-            return (opener, "it", "moves", str(facts.direction), ".")
+            return ("it", "moves", str(facts.direction), ".")
         case _:
-            return (opener, facts.color, "then", str(facts.last_color), ".")
+            return (facts.color, "then", str(facts.last_color), ".")
 
 
 def answer_word(question: Question, facts: Facts) -> str:
@@ -276,20 +277,6 @@ def rationale(scene: Scene, question: Question) -> str:
     facts = read_facts(scene)
     assert facts is not None, "the pictures are in an order that can be described"
     return join_words(rationale_words(question, facts))
-
-
-def annotate(scene: Scene, question: Question, haste: float, rng: Random) -> tuple[str, str]:
-    """A rationale and an answer as a fallible annotator gives them.
-
-    With probability ``haste`` the annotator only glances at the clip, and then does not know the order of its frames:
-    the rationale, which says so in its first word, and the answer hold for one of its readable orders, drawn at random.
-    """
-    hasty = rng.random() < haste
-    orders = [read_facts(scene.reordered(order)) for order in permutations(range(NUM_STATES))] if hasty else []
-    readable = sorted({facts for facts in orders if facts is not None}, key=str)
-    facts = rng.choice(readable) if hasty else read_facts(scene)
-    assert facts is not None, "the pictures are in an order that can be described"
-    return join_words(rationale_words(question, facts, HASTY if hasty else CAREFUL)), answer_word(question, facts)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "validation", "test")
 # Part of the folder's name: raise it whenever the same settings would give other scenes or other pixels.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,24 @@ class ToyWorld:
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r} of the toy world: choose one of {', '.join(SPLITS)}")
         return [asked.row for asked in self._asked[split]]
+
+    def annotated_rows(self, *, scarce_kinds: Sequence[str] = (), scarce_share: float = 1.0) -> list[Row]:
+        """Training rows for the warm-up, in which some kinds of question are scarce.
+
+        Chains of thought are dear, so real sets of them cover some skills thinly; what is left to learn, reinforcement
+        can learn from answers alone. Rows of `scarce_kinds` are kept at the given share, chosen by the world's seed.
+
+        Raises:
+            ValueError: a kind is unknown, or the share is not within 0 and 1.
+        """
+        unknown = [kind for kind in scarce_kinds if kind not in KINDS]
+        if unknown:
+            raise ValueError(f"unknown kind of question {unknown[0]!r}: choose among {', '.join(KINDS)}")
+        if not 0 <= scarce_share <= 1:
+            raise ValueError(f"scarce_share={scarce_share} must be within 0 and 1")
+        rng = Random(f"{self.settings.seed}/annotated")
+        kept = [(row, rng.random() < scarce_share) for row in self.rows("train")]
+        return [row for row, chosen in kept if chosen or row.category not in scarce_kinds]
 
     @property
     def order_blind(self) -> dict[str, float]:

@@ -36,7 +36,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many samples ended how; `unjudged` ones need a judge that was absent."""
+    """How many samples ended how; `judged` ones were scored by a judge, `unjudged` ones need one that was absent."""
 
     rows: int
     samples: int
@@ -44,7 +44,10 @@ class Counts:
     no_answer: int
     truncated: int
     media_error: int
+    prompt_too_long: int
+    no_reply: int
     unjudged: int
+    judged: int
     view_unchanged: int
 
     @property
@@ -60,6 +63,9 @@ def counts(records: Sequence[Record]) -> Counts:
         no_answer=sum(record.status in ("no_answer", "unparsable", "ambiguous") for record in records),
         truncated=sum(record.truncated or record.status == TRUNCATED for record in records),
         media_error=sum(record.status == MEDIA_ERROR for record in records),
+        prompt_too_long=sum(record.status == "prompt_too_long" for record in records),
+        no_reply=sum(record.status == "no_reply" for record in records),
+        judged=sum(record.scored_by == "judge" for record in records),
         unjudged=sum(record.accuracy is None for record in records),
         view_unchanged=sum(not record.view_changed for record in records),
     )
@@ -90,15 +96,20 @@ def bootstrap_interval(
         raise ValueError("no rows to measure: the record set is empty")
     if not 0 < level < 1 or resamples < 1:
         raise ValueError(f"need 0 < level < 1 and resamples >= 1, got level={level}, resamples={resamples}")
-    rng = np.random.default_rng(seed)
+    means_B = resampled_means(data_S, resamples, np.random.default_rng(seed))
+    low, high = np.quantile(means_B, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(data_S.mean()), float(low), float(high))
+
+
+def resampled_means(data_S: FloatArray, resamples: int, rng: np.random.Generator) -> FloatArray:
+    """Means `(B,)` of as many draws of S rows with replacement."""
     means_B = np.empty(resamples)
     block = max(1, DRAWS_AT_ONCE // data_S.size)
     for start in range(0, resamples, block):
         stop = min(start + block, resamples)
         draws_BS = rng.integers(data_S.size, size=(stop - start, data_S.size), dtype=np.int32)
         means_B[start:stop] = data_S[draws_BS].mean(axis=1)
-    low, high = np.quantile(means_B, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(data_S.mean()), float(low), float(high))
+    return means_B
 
 
 def accuracy(records: Sequence[Record], *, resamples: int = 2000, seed: int = 0) -> Interval:
@@ -138,6 +149,20 @@ def by_category(records: Sequence[Record], *, resamples: int = 2000, seed: int =
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         groups[record.category or record.problem_type].append(record)
+    return {
+        name: CategoryScore(name, accuracy(groups[name], resamples=resamples, seed=seed), counts(groups[name]))
+        for name in sorted(groups)
+    }
+
+
+def by_facet(
+    records: Sequence[Record], facet: str, *, resamples: int = 2000, seed: int = 0
+) -> dict[str, CategoryScore]:
+    """Accuracy by the values of a facet, sorted by name; rows without it are left out."""
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if value := record.facets.get(facet):
+            groups[value].append(record)
     return {
         name: CategoryScore(name, accuracy(groups[name], resamples=resamples, seed=seed), counts(groups[name]))
         for name in sorted(groups)

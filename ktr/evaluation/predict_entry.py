@@ -24,9 +24,7 @@ def run(config: PredictConfig, run_dir: Path) -> str:
     encoder = components.prompt_encoder(config.data, loaded, media_root=None)
     engine = components.rollout_engine(config.rollout, loaded.model, loaded, plugins=config.plugins)
     settings = SamplingSettings(config.max_new_tokens, config.temperature)
-    row = question_row(
-        config.question, media=_media(config), options=config.options, problem_type=config.problem_type
-    )
+    row = question_row(config.question, media=_media(config), options=config.options, problem_type=config.problem_type)
     prediction = predict(engine, encoder, row, settings, seed=config.seed)
     console = Console(file=io.StringIO(), width=100)
     console.print(render(prediction))

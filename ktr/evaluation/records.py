@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -34,12 +34,15 @@ class RecordKey(NamedTuple):
 class Record:
     """One scored sample.
 
-    `status` is the verdict's (`ok`, `no_answer`, `ambiguous`, `truncated`, `unparsable`, `abstained`) or
-    `media_error`. `accuracy` is in [0, 1], or None where only an absent judge could tell. `frames` holds the source
+    `status` is the verdict's (`ok`, `no_answer`, `ambiguous`, `truncated`, `unparsable`, `abstained`), or
+    `media_error`, `prompt_too_long` or `no_reply` (none was given to replay). `accuracy` is in [0, 1], or None where
+    only an absent judge could tell. `frames` holds the source
     indices of the frames shown, in the order shown. `view_changed` is False where the view left the input as it was
     (an image has no frame order). `detail` says why media could not be read, or what decided the verdict when it was
     not the plain rule. `prompt_digest` covers the prompt's text and its frames' pixels; `digest` covers row, view,
-    decoding and seed, so that a resumed run never takes over a sample made under other settings.
+    decoding and seed, so that a resumed run never takes over a sample made under other settings. `scored_by` is `rule`,
+    `judge`, or empty where nothing was scored. `question` and `options` let a reply be scored again without its row;
+    `facets` are the columns by which accuracy is shown, such as a video's length.
     """
 
     id: str
@@ -60,6 +63,10 @@ class Record:
     detail: str = ""
     prompt_digest: str = ""
     digest: str = ""
+    scored_by: str = ""
+    question: str = ""
+    options: tuple[str, ...] = ()
+    facets: dict[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> RecordKey:
@@ -88,7 +95,8 @@ class Record:
         missing = [f.name for f in fields if f.default is dataclasses.MISSING and f.name not in values]
         if unknown or missing:
             raise ValueError(f"not an evaluation record: unknown fields {unknown}, missing fields {missing}")
-        return cls(**{**values, "frames": tuple(values.get("frames", ()))})
+        lists = {name: tuple(values.get(name, ())) for name in ("frames", "options")}
+        return cls(**{**values, **lists})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -21,9 +21,10 @@ from tqdm import tqdm
 
 from ktr.data.paths import MediaError
 from ktr.data.rows import duplicate_ids
-from ktr.evaluation.records import MEDIA_ERROR, TRUNCATED, Record, RecordKey, RecordWriter, read_records
+from ktr.evaluation.records import MEDIA_ERROR, Record, RecordKey, RecordWriter, read_records
+from ktr.evaluation.scoring import PROMPT_TOO_LONG, AnswerJudge, ReplyScorer, blank_record, judged, with_verdict
 from ktr.evaluation.views import Encoder, Granularity, View, ViewedPrompt, encode_view
-from ktr.rewards import score_reply
+from ktr.models.prompt_encoder import PromptTooLongError
 
 if TYPE_CHECKING:
     from ktr.data.rows import Row
@@ -32,13 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Scorer = Callable[["Row", str], "Verdict"]
+Scorer = Callable[["Row", str, bool], "Verdict"]
 OnError = Literal["record", "raise"]
-
-
-def score_row(row: Row, reply: str) -> Verdict:
-    """The default scorer: the reply against the row's own type, gold answer and options."""
-    return score_reply(reply, problem_type=row.problem_type, gold=row.answer, options=row.options)
+SCORE_BY_RULE = ReplyScorer()
 
 
 def evaluate(
@@ -52,7 +49,10 @@ def evaluate(
     batch_size: int = 8,
     num_samples: int = 1,
     granularity: Granularity = "frame",
-    scorer: Scorer = score_row,
+    scorer: Scorer = SCORE_BY_RULE,
+    judge: AnswerJudge | None = None,
+    facets: Mapping[str, Mapping[str, str]] | None = None,
+    stamp: Callable[[Row], str] | None = None,
     on_error: OnError = "record",
     record_path: str | Path | None = None,
     identity: str = "",
@@ -63,9 +63,13 @@ def evaluate(
 
     With `record_path` every record is appended there as soon as its batch is scored, and samples already in the file
     are taken over. `identity` names what else decides a reply (weights, prompt wording, frame sampling): a file made
-    under another identity, seed or decoding is refused. Media that cannot be read is recorded with status
-    `media_error` and accuracy 0 (`on_error="record"`) or stops the evaluation (`"raise"`); having no video decoder at
-    all always stops it.
+    under another identity, seed or decoding is refused, as is one whose rows had another `stamp` (of their media
+    files). `scorer` is given row, reply and whether the reply was cut off. Open answers go to `judge`, and stay
+    unscored without one. `facets` are kept in the records, by row id.
+
+    Media that cannot be read is recorded with status `media_error` and accuracy 0, a prompt over the limit with
+    `prompt_too_long` (`on_error="record"`), or stops the evaluation (`"raise"`); having no video decoder at all always
+    stops it.
 
     Raises ValueError for repeated row ids, an impossible setting, or a record file of another evaluation.
     """
@@ -76,8 +80,8 @@ def evaluate(
     if repeated := duplicate_ids(rows):
         raise ValueError(f"row ids must be unique in an evaluation; these repeat: {list(repeated)[:5]}")
     job = _Job(encoder, view, seed, granularity, on_error)
-    setup = _setup_digest(settings, job, identity)
-    digests = {row.id: _row_digest(row, setup) for row in rows}
+    setup = _setup_digest(settings, job, identity, batch_size)
+    digests = {row.id: _row_digest(row, setup, stamp(row) if stamp is not None else "") for row in rows}
     done = _recorded(record_path, view, digests) if record_path is not None else {}
     keys = [RecordKey(row.id, view, sample) for row in rows for sample in range(num_samples)]
     batches = [list(rows[start : start + batch_size]) for start in range(0, len(rows), batch_size)]
@@ -98,11 +102,19 @@ def evaluate(
                 groups = engine.generate(list(prompts.values()), num_samples, settings, _batch_seed(seed, number))
                 completions = dict(zip(prompts, groups, strict=True))
             fresh = [
-                _record(item, sample, completions.get(item.row.id), view, scorer, digests[item.row.id])
+                _record(
+                    item,
+                    blank_record(
+                        item.row, sample, view, digest=digests[item.row.id], facets=(facets or {}).get(item.row.id)
+                    ),
+                    completions.get(item.row.id),
+                    scorer,
+                )
                 for item in inputs
                 for sample in range(num_samples)
+                if RecordKey(item.row.id, view, sample) not in done
             ]
-            fresh = [record for record in fresh if record.key not in done]
+            fresh = judged(fresh, judge)
             if file is not None:
                 file.write(fresh)
             done.update({record.key: record for record in fresh})
@@ -110,7 +122,11 @@ def evaluate(
             bar.update(len(inputs))
             bar.set_postfix_str(f"accuracy {_mean_accuracy(done.values()):.1%}", refresh=False)
     if failed:
-        logger.warning("%d rows had unreadable media and count as wrong: %s", len(failed), ", ".join(failed[:10]))
+        logger.warning(
+            "%d rows had unreadable media or too long prompts and count as wrong: %s",
+            len(failed),
+            ", ".join(failed[:10]),
+        )
     return [done[key] for key in keys]
 
 
@@ -132,6 +148,7 @@ class _Input:
     row: Row
     viewed: ViewedPrompt | None
     error: str = ""
+    status: str = MEDIA_ERROR
 
 
 def _encode(job: _Job, batch: Sequence[Row]) -> list[_Input]:
@@ -143,6 +160,10 @@ def _encode(job: _Job, batch: Sequence[Row]) -> list[_Input]:
             if job.on_error == "raise" or error.reason == "no_backend":
                 raise
             inputs.append(_Input(row, None, str(error)))
+        except PromptTooLongError as error:
+            if job.on_error == "raise":
+                raise
+            inputs.append(_Input(row, None, str(error), PROMPT_TOO_LONG))
         else:
             inputs.append(_Input(row, viewed))
     return inputs
@@ -158,46 +179,20 @@ def _encode_ahead(job: _Job, todo: Sequence[tuple[int, Sequence[Row]]]) -> Itera
             yield number, current.result()
 
 
-def _record(
-    item: _Input, sample: int, completions: Sequence[Completion] | None, view: View, scorer: Scorer, digest: str
-) -> Record:
-    row = item.row
-    record = Record(
-        id=row.id,
-        view=view,
-        sample=sample,
-        category=row.category,
-        problem_type=row.problem_type,
-        gold=row.answer,
-        reply="",
-        parsed=None,
-        status=MEDIA_ERROR,
-        accuracy=0.0,
-        format=0.0,
-        num_tokens=0,
-        truncated=False,
-        view_changed=item.viewed is not None and item.viewed.changed,
-        detail=item.error,
-        digest=digest,
-    )
+def _record(item: _Input, blank: Record, completions: Sequence[Completion] | None, scorer: Scorer) -> Record:
     if completions is None or item.viewed is None:
-        return record
-    completion = completions[sample]
-    verdict = scorer(row, completion.text)
-    cut_off = completion.truncated and verdict.status in ("no_answer", "unparsable")
-    return dataclasses.replace(
-        record,
+        return dataclasses.replace(blank, status=item.status, detail=item.error, view_changed=False)
+    completion = completions[blank.sample]
+    record = dataclasses.replace(
+        blank,
         reply=completion.text,
-        parsed=None if verdict.parsed is None else str(verdict.parsed),
-        status=TRUNCATED if cut_off else verdict.status,
-        accuracy=verdict.accuracy,
-        format=verdict.format,
         num_tokens=len(completion.token_ids),
         truncated=completion.truncated,
         frames=item.viewed.shown,
-        detail=verdict.detail,
+        view_changed=item.viewed.changed,
         prompt_digest=_prompt_digest(item.viewed),
     )
+    return with_verdict(record, scorer(item.row, completion.text, completion.truncated))
 
 
 def _recorded(path: str | Path, view: View, digests: dict[str, str]) -> dict[RecordKey, Record]:
@@ -208,19 +203,21 @@ def _recorded(path: str | Path, view: View, digests: dict[str, str]) -> dict[Rec
     for record in records:
         if record.view == view and record.id in digests and record.digest != digests[record.id]:
             raise ValueError(
-                f"{path}: sample {record.id!r} was recorded from another row, model, decoding or seed; "
+                f"{path}: sample {record.id!r} was recorded from another row, media file, model, decoding or seed; "
                 "name a new record file"
             )
     return {record.key: record for record in records}
 
 
-def _setup_digest(settings: SamplingSettings, job: _Job, identity: str) -> str:
-    setup = [dataclasses.asdict(settings), job.view, job.seed, job.granularity, identity]
+def _setup_digest(settings: SamplingSettings, job: _Job, identity: str, batch_size: int) -> str:
+    # What is sampled depends on a batch's seed; greedy replies do not depend on batches.
+    batches = None if settings.greedy else batch_size
+    setup = [dataclasses.asdict(settings), job.view, job.seed, job.granularity, identity, batches]
     return json.dumps(setup, sort_keys=True, default=str)
 
 
-def _row_digest(row: Row, setup: str) -> str:
-    content = json.dumps([dataclasses.asdict(row), setup], sort_keys=True, default=str)
+def _row_digest(row: Row, setup: str, stamp: str) -> str:
+    content = json.dumps([dataclasses.asdict(row), setup, stamp], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""The evaluation stage of a run: every checkpoint on the held-out rows, in order and shuffled, then the report."""
+"""The evaluation stage of a run: every checkpoint on the held-out rows, under its views, then the report."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 from rich.console import Console
 
 from ktr import components
-from ktr.config.schema_running import EvalConfig
+from ktr.config.schema_eval import EvalConfig
 from ktr.config.schemas import RunConfig, TrainConfig
 from ktr.data.rows import Row
 from ktr.data.run_rows import RunRows
 from ktr.evaluation.attribution_probe import attribution_aurocs
+from ktr.evaluation.benchmark_run import Asked, ViewRecords, asked_of, encoder_of, identity_of, run_views
+from ktr.evaluation.metrics import accuracy
 from ktr.evaluation.records import Record
-from ktr.evaluation.runner import evaluate
 from ktr.models.loading import LoadedModel
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.reporting.examples import example_pages
@@ -49,21 +50,25 @@ def evaluation_stage(
     shuffled: dict[str, list[Record]] = {}
     attribution: dict[str, float | None] = {}
     examples: list[TokenPage] = []
+    others: dict[str, list[Record]] = {}
     if "eval" in config.stages:
+        asked = asked_of(config.eval, rows.eval, rows.media_root)
         for stage, path in checkpoints.items():
             if stage == "base" and not config.eval.base and len(checkpoints) > 1:
                 continue
             loaded = components.policy_model(config.model, path)
-            encoder = components.prompt_encoder(config.data, loaded, rows.media_root)
-            full[stage], shuffled[stage] = evaluate_checkpoint(
-                config, config.eval, loaded, encoder, rows.eval, folder.path / "records", name=stage
+            encoder = encoder_of(config.eval, config.data, loaded, asked.media_root)
+            found = evaluate_checkpoint(
+                config, config.eval, loaded, encoder, path, asked, folder.path / "records", name=stage
             )
+            full[stage], shuffled[stage] = found.get("full", []), found.get("shuffled", [])
+            others |= {f"{stage} {view}": own for view, own in found.items() if view not in ("full", "shuffled")}
             last = stage == list(checkpoints)[-1]
             if rows.world is not None and stage in ("base", "sft"):
                 measured = attribution_aurocs(
                     loaded,
                     encoder,
-                    rows.eval[:PROBE_ROWS],
+                    asked.rows[:PROBE_ROWS],
                     rows.world.token_truth(loaded.processor.tokenizer),
                     seed=config.seed,
                 )
@@ -71,7 +76,7 @@ def evaluation_stage(
             if last:
                 settings = components.key_token_settings(config.ktr)
                 examples = example_pages(
-                    loaded, encoder, _spread(rows.eval, NUM_EXAMPLES), full[stage], settings, seed=config.seed
+                    loaded, encoder, _spread(asked.rows, NUM_EXAMPLES), full[stage], settings, seed=config.seed
                 )
     summary = build_summary(
         full,
@@ -82,6 +87,11 @@ def evaluation_stage(
         resamples=config.eval.bootstrap,
         seed=config.seed,
     )
+    if others:
+        summary["other_views"] = {
+            name: accuracy(own, resamples=config.eval.bootstrap, seed=config.seed).to_dict()
+            for name, own in others.items()
+        }
     _record(summary, folder, tracker)
     path = write_summary(folder.path / "summary.json", summary)
     write_report(
@@ -103,31 +113,24 @@ def evaluate_checkpoint(
     settings: EvalConfig,
     loaded: LoadedModel,
     encoder: PromptEncoder,
-    rows: Sequence[Row],
+    checkpoint: Path | str,
+    asked: Asked,
     records: Path,
     *,
     name: str,
-) -> tuple[list[Record], list[Record]]:
-    """Records of one checkpoint in order and, where `eval.shuffled` asks for it, with the frames shuffled."""
-    engine = components.rollout_engine(config.rollout, loaded.model, loaded, plugins=config.plugins)
-    chosen = list(rows[: settings.limit])
-    found: dict[str, list[Record]] = {"full": [], "shuffled": []}
-    for view in found:
-        if view == "shuffled" and not settings.shuffled:
-            continue
-        found[view] = evaluate(
-            engine,
-            encoder,
-            chosen,
-            components.evaluation_sampling(settings),
-            view=view,
-            seed=config.seed,
-            batch_size=settings.batch_size,
-            on_error="raise" if config.data.on_error == "raise" else "record",
-            record_path=records / f"{name}_{view}.jsonl",
-            description=f"{name} {view}",
-        )
-    return found["full"], found["shuffled"]
+) -> ViewRecords:
+    """Records of one checkpoint under each view that `settings.views` lists."""
+    return run_views(
+        components.rollout_engine(config.rollout, loaded.model, loaded, plugins=config.plugins),
+        encoder,
+        asked,
+        settings,
+        identity=identity_of(settings, config.model, checkpoint, encoder),
+        seed=config.seed,
+        records=records,
+        name=name,
+        on_error="raise" if config.data.on_error == "raise" else "record",
+    )
 
 
 def _record(summary: Summary, folder: RunFolder, tracker: Tracker) -> None:

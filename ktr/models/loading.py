@@ -80,6 +80,24 @@ def load_model(
     return LoadedModel(model, processor, family)
 
 
+def load_processor(path: str | Path) -> tuple[ProcessorMixin, Family]:
+    """Processor and family of a checkpoint, without its weights: enough to write and count prompts.
+
+    Raises:
+        ValueError: the checkpoint is missing or incomplete, or its family unknown.
+    """
+    from transformers import AutoConfig, AutoProcessor
+
+    name = str(path)
+    _check_exists(name)
+    try:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        processor = AutoProcessor.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"checkpoint {name!r} has no readable processor: {_first_line(error)}") from error
+    return processor, family_of(config)
+
+
 def freeze_vision_tower(model: torch.nn.Module) -> None:
     """Turns off gradients of the vision tower, so that its features can be computed once and shared."""
     unwrap_model(model).model.visual.requires_grad_(False)

@@ -28,6 +28,8 @@ from ktr.models.positions import VisionSpan
 if TYPE_CHECKING:
     from transformers import ProcessorMixin
 
+    from ktr.data.frame_store import FrameStore
+
 END_OF_TURN = "<|im_end|>"
 _PADS = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
 _VISION_START, _VISION_END = "<|vision_start|>", "<|vision_end|>"
@@ -86,6 +88,7 @@ class PromptEncoder:
         decoder: video backend, `auto` for the first that works.
         max_prompt_tokens: longer prompts are refused; None for no limit.
         frame_cache_bytes: memory for decoded media.
+        frame_store: decoded media on disk, read and filled; None decodes.
 
     Raises:
         ValueError: the processor cuts patches of another size than the model's.
@@ -101,6 +104,7 @@ class PromptEncoder:
         decoder: str = "auto",
         max_prompt_tokens: int | None = None,
         frame_cache_bytes: int = 512 << 20,
+        frame_store: FrameStore | None = None,
     ) -> None:
         for part in (processor.image_processor, processor.video_processor):
             sizes = (part.patch_size, part.merge_size, part.temporal_patch_size)
@@ -119,6 +123,7 @@ class PromptEncoder:
         self.decoder = decoder
         self.max_prompt_tokens = max_prompt_tokens
         self.frame_cache = FrameCache(frame_cache_bytes)
+        self.frame_store = frame_store
         self._reserved = tuple(self.tokenizer.all_special_tokens)
 
     def encode(self, row: Row) -> EncodedPrompt:
@@ -137,7 +142,8 @@ class PromptEncoder:
             return None
         frames = self.frame_cache.get(row.media)
         if frames is None:
-            frames = load_frames(
+            load = load_frames if self.frame_store is None else self.frame_store.load
+            frames = load(
                 resolve_media(row.media, self.media_root),
                 row.media,
                 self.sampling,

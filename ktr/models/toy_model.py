@@ -43,6 +43,8 @@ from ktr.models.toy_tokenizer import (
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 MERGE_SIZE = 2
 TEMPORAL_PATCH_SIZE = 2
+SPACE = "\u0120"
+"""How a byte-level vocabulary writes a space."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ def build_toy_checkpoint(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _build_model(family, tokenizer, size or ToySize(), patch_size, initializer_range, max_length)
+        _liken_spaced_words(model, tokenizer)
     model.generation_config = GenerationConfig(
         eos_token_id=tokenizer.convert_tokens_to_ids([TURN_END, END_OF_TEXT]), pad_token_id=tokenizer.pad_token_id
     )
@@ -184,6 +187,17 @@ def _build_model(
     text["rope_parameters"]["mrope_interleaved"] = True
     vision |= {"num_position_embeddings": 16 * 16, "deepstack_visual_indexes": list(range(size.vision_depth - 1))}
     return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=vision, **ids))
+
+
+@torch.no_grad()
+def _liken_spaced_words(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Gives a word nearly one embedding with and without a space before it, as training on much text would."""
+    weights_VH = model.get_input_embeddings().weight
+    vocabulary = tokenizer.get_vocab()
+    for token, spaced in sorted(vocabulary.items()):
+        bare = vocabulary.get(token.removeprefix(SPACE)) if token.startswith(SPACE) else None
+        if bare is not None:
+            weights_VH[spaced] = 0.9 * weights_VH[bare] + (1 - 0.9**2) ** 0.5 * weights_VH[spaced]
 
 
 def _build_processor(

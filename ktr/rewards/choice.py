@@ -175,6 +175,8 @@ def _mention(match: re.Match[str], options: Options) -> _Mention | None:
         follows = AFTER_LABEL_A if label.upper() == "A" else AFTER_LABEL_I
         if label.islower() or not follows.match(after):
             return None
+    if not any(options.texts):  # The options are names themselves: points of a graph, arrows of a picture.
+        return mention
     return None if NAMES_BEFORE.search(text, max(0, mention.start - 20), mention.start) else mention
 
 

@@ -13,6 +13,7 @@ from ktr.rewards.grounding import (
     score_temporal_grounding,
 )
 from ktr.rewards.math_verifier import score_math
+from ktr.rewards.numbers import read_numbers
 from ktr.rewards.numerical import REGRESSION_METRICS, score_count, score_numerical, score_regression
 from ktr.rewards.problem_types import canonical_type
 from ktr.rewards.reply import format_score, read_reply, strip_end_tokens
@@ -25,6 +26,10 @@ POLICIES = ("default", "video_r1")
 METRICS = REGRESSION_METRICS
 
 _GOLD_TAGS = re.compile(r"<\s*answer\s*>(.*?)<\s*/\s*answer\s*>", re.IGNORECASE | re.DOTALL)
+
+_MARKED = re.compile(r"^\s*#{4}\s*(\S.*)$", re.MULTILINE)
+_REASON = re.compile(r"\s*(?:,\s*)?\b(?:because|since|as)\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 _WITHOUT_OPTIONS: dict[str, Callable[[str, str], Outcome]] = {
     "numerical": score_numerical,
@@ -102,9 +107,23 @@ def bare_gold(gold: str) -> str:
 
 
 def _conclusion(text: str) -> str:
-    """What a tag-less reply comes to: its boxed part, or the line of its last answer cue, or all of it."""
+    """What a tag-less reply with a number comes to.
+
+    Its boxed part; else what follows `####`; else the line of its last answer cue, up to a "because"; else all of it,
+    or, where that holds several numbers, its last sentence, after the last equals sign.
+    """
     boxed = set(boxed_contents(text))
-    return boxed.pop() if len(boxed) == 1 else after_last_cue(text)
+    if len(boxed) == 1:
+        return boxed.pop()
+    if marked := _MARKED.findall(text):
+        return marked[-1]
+    stated = after_last_cue(text)
+    if stated is not text:
+        return _REASON.split(stated)[0]
+    if len(read_numbers(text).found) < 2:
+        return text
+    sentence = _SENTENCE_END.split(text.strip())[-1]
+    return sentence.rpartition("=")[2] if "=" in sentence else sentence
 
 
 def _score(kind: str, answer: str, gold: str, options: tuple[str, ...], metric: str | None) -> Outcome:

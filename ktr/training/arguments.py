@@ -14,6 +14,7 @@ import torch
 from trl import GRPOConfig, SFTConfig
 
 from ktr.config.schema_learning import GrpoConfig, OptimizationConfig, SftConfig
+from ktr.data.prefetch import BATCHES_AHEAD
 from ktr.rollout.engine import SamplingSettings
 from ktr.training.objective_settings import ObjectiveSettings
 
@@ -146,6 +147,8 @@ def _common(
         "save_total_limit": settings.save_total_limit,
         "gradient_checkpointing": checkpointing,
         "dataloader_num_workers": workers,
+        "dataloader_prefetch_factor": BATCHES_AHEAD if workers else None,
+        "dataloader_persistent_workers": workers > 0,
         "dataloader_pin_memory": not use_cpu,
         "remove_unused_columns": False,
         "report_to": [],

@@ -11,7 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from ktr.training.run_folder import RunFolder
 
 # Trainer bookkeeping that depends on the clock or repeats other keys.
-TIME_KEYS = ("runtime", "per_second", "step_time", "seconds")
+TIME_KEYS = ("runtime", "per_second", "step_time", "seconds", "wait_share")
 
 
 class MetricsFile(TrainerCallback):

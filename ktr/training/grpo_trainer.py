@@ -27,12 +27,14 @@ from ktr.attribution.views import shuffle_seed
 from ktr.attribution.weights import share_metrics
 from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
+from ktr.models.feature_store import FeatureStore
 from ktr.models.loading import vision_is_frozen
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
 from ktr.rewards.runner import RewardRunner, RewardTable
 from ktr.rollout.engine import RolloutEngine, SamplingSettings
 from ktr.training.advantages import GroupAdvantages, group_advantages
 from ktr.training.arguments import refuse_unsupported
+from ktr.training.data_wait import TimesData
 from ktr.training.key_tokens import KeyTokenAttributor
 from ktr.training.objective import LossDenominators, MaskedMean, policy_loss
 from ktr.training.objective_settings import ObjectiveSettings
@@ -81,7 +83,7 @@ class PromptCollator:
         return [self.encoder.encode(self.rows[example["index"]]) for example in examples[:: self.group_size]]
 
 
-class KeyTokenGRPOTrainer(GRPOTrainer):
+class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
     """GRPO whose token objective is weighted by key tokens; `key_tokens` without signals is plain GRPO.
 
     Args:
@@ -145,6 +147,9 @@ class KeyTokenGRPOTrainer(GRPOTrainer):
         self.folder = folder
         # A tower that does not learn is run once a prompt: policy, reference and views share its features.
         self.vision_frozen = vision_is_frozen(self.model)
+        self.feature_store: FeatureStore | None = None
+        if self.vision_frozen and encoder.frame_store is not None:
+            self.feature_store = FeatureStore(encoder.frame_store.store, self.model, encoder.family, processor)
         self.scale_advantages = scale_advantages
         self.zero_variance = zero_variance
         self.log_completions_every = log_completions_every
@@ -208,7 +213,7 @@ class KeyTokenGRPOTrainer(GRPOTrainer):
             groups = [replace(groups[0], completions=groups[0].completions[:1], drop_visual=True)]
         elif self.vision_frozen:
             with self.accelerator.autocast():
-                groups = encode_once(self.family, self.model, groups)
+                groups = encode_once(self.family, self.model, groups, self.feature_store)
         valid_NC = valid_tokens(groups, self.accelerator.device)
         batch = GroupBatch(
             groups=groups,

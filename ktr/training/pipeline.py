@@ -16,7 +16,9 @@ from ktr.config.schemas import TrainConfig
 from ktr.data.run_rows import load_run_rows
 from ktr.evaluation.stage import evaluation_stage
 from ktr.models.toy_model import ToySize, build_toy_checkpoint
+from ktr.rewards import check_problem_types
 from ktr.training.run_folder import RunFolder, versions
+from ktr.training.sampled_groups import REWARD_COLUMNS
 from ktr.training.stages import free_memory, reinforcement_stage, supervised_stage
 from ktr.training.tracker import tracking
 
@@ -32,19 +34,19 @@ def run(config: TrainConfig, run_dir: Path) -> Path:
     settings = asdict(config)
     folder.write("config.yaml", yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
     folder.write("versions.json", versions())
-    if "rl" in config.stages:
-        components.reward_runner(config.reward, config.plugins)  # A wrong reward is found before a model is loaded.
     with state.main_process_first():
-        rows = load_run_rows(
-            config.data, stages=config.stages, eval_splits=config.eval.splits, cache=_toy_clips(config)
-        )
+        asked = config.stages if config.eval.every_steps is None else [*config.stages, "eval"]
+        rows = load_run_rows(config.data, stages=asked, eval_splits=config.eval.splits, cache=_toy_clips(config))
+        _check_rewards(config, rows)
         start = _start(config, folder)
     checkpoints: dict[str, Path | str] = {"base": start}
     with tracking(**asdict(config.logger), run_dir=folder.path, config=settings, is_main=folder.is_main) as tracker:
         for stage, train in (("sft", supervised_stage), ("rl", reinforcement_stage)):
             if stage in config.stages:
                 last = list(checkpoints.values())[-1]
-                checkpoints[stage] = train(config, folder, tracker, last, getattr(rows, stage), rows.media_root)
+                checkpoints[stage] = train(
+                    config, folder, tracker, last, getattr(rows, stage), rows.media_root, held_out=rows.eval
+                )
                 state.wait_for_everyone()
                 free_memory()
         if folder.is_main:
@@ -71,6 +73,13 @@ def _start(config: TrainConfig, folder: RunFolder) -> Path | str:
             size=ToySize(**toy),
         )
     return path
+
+
+def _check_rewards(config: TrainConfig, rows: RunRows) -> None:
+    """Finds a reward that cannot score these rows before a model is loaded."""
+    check_problem_types(row.problem_type for stage in (rows.rl, rows.eval) for row in stage)
+    if "rl" in config.stages:
+        components.reward_runner(config.reward, config.plugins).check_columns(REWARD_COLUMNS)
 
 
 def _toy_clips(config: TrainConfig) -> Path:

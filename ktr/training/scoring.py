@@ -26,6 +26,7 @@ from ktr.models.families import (
     unwrap_model,
     zero_features,
 )
+from ktr.models.feature_store import FeatureStore
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
 from ktr.training.packing import PackedPrompt, RowPlan, batch_rows, pack_rows, plan_rows, row_length, unpack
 
@@ -136,10 +137,20 @@ def valid_tokens(groups: Sequence[ScoringGroup], device: torch.device | str = "c
     return torch.arange(int(lengths_N.max()), device=device)[None] < lengths_N[:, None]
 
 
-def encode_once(family: Family, model: nn.Module, groups: Sequence[ScoringGroup]) -> list[ScoringGroup]:
-    """The groups with their vision encoded by `model`, without gradient: exact for as long as the tower is frozen."""
+def encode_once(
+    family: Family, model: nn.Module, groups: Sequence[ScoringGroup], store: FeatureStore | None = None
+) -> list[ScoringGroup]:
+    """The groups with their vision encoded by `model` or read from `store`, without gradient.
+
+    Exact for as long as the tower is frozen. Each prompt is encoded alone, so that its features are the same to the bit
+    whichever prompts stand beside it, and whether they were read or computed.
+    """
+    prompts = [group.prompt for group in groups]
     with torch.no_grad():
-        features = family.encode_vision(model, [group.prompt for group in groups])
+        if store is None:
+            features = [encoded for prompt in prompts for encoded in family.encode_vision(model, [prompt])]
+        else:
+            features = store.encode(model, prompts)
     return [replace(group, features=encoded) for group, encoded in zip(groups, features, strict=True)]
 
 

@@ -20,6 +20,7 @@ from trl import SFTConfig, SFTTrainer
 from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
 from ktr.models.prompt_encoder import PromptEncoder
+from ktr.training.data_wait import TimesData
 from ktr.training.packing import IGNORED_LABEL
 
 
@@ -58,12 +59,15 @@ class SupervisedCollator:
         }
 
 
-class SupervisedTrainer(SFTTrainer):
-    """TRL's trainer with our order of rows."""
+class SupervisedTrainer(TimesData, SFTTrainer):
+    """TRL's trainer with our order of rows and one mean over the target tokens of a whole optimizer step."""
 
     def __init__(self, *args: Any, readable: Callable[[int], bool] | None = None, **kwargs: Any) -> None:
         self.readable = readable
         super().__init__(*args, **kwargs)
+        # Transformers counts the tokens of all passes and ranks only for models that claim to take the count, and
+        # Qwen's do not; TRL's loss takes it. Without it, short passes would weigh as much as long ones.
+        self.model_accepts_loss_kwargs = True
 
     # Rows that cannot be read give their place to the next row, the same on every rank.
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> RowSampler:

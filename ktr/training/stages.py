@@ -14,6 +14,8 @@ from ktr import components
 from ktr.config.schemas import TrainConfig
 from ktr.data.row_sampler import ReadableRows
 from ktr.data.rows import Row
+from ktr.evaluation.benchmark_run import asked_of, encoder_of
+from ktr.evaluation.during import EvaluateEvery, subset
 from ktr.models.loading import LoadedModel
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.training.arguments import grpo_arguments, sft_arguments
@@ -35,6 +37,8 @@ def supervised_stage(
     start: Path | str,
     rows: Sequence[Row],
     media_root: Path | None,
+    *,
+    held_out: Sequence[Row] = (),
 ) -> Path:
     """Fine-tunes the checkpoint `start` on the rationales of `rows`; returns the new checkpoint."""
     set_seed(config.seed)
@@ -48,11 +52,14 @@ def supervised_stage(
             config.sft,
             folder.checkpoints / "sft_steps",
             seed=config.seed,
-            workers=config.data.workers,
+            workers=components.decoding_workers(config.data, config.sft.batch_size // config.sft.gradient_accumulation),
             checkpointing=config.model.gradient_checkpointing,
         ),
         peft_config=components.adapters(config.model),
-        callbacks=_callbacks(folder, tracker, "sft"),
+        callbacks=[
+            *_callbacks(folder, tracker, "sft"),
+            *_during(config, folder, tracker, "sft", loaded, held_out, media_root),
+        ],
         readable=_readable(config, folder, "sft", rows, encoder),
     )
     trainer.remove_callback(PrinterCallback)  # The progress bar and metrics.jsonl say it better.
@@ -67,6 +74,8 @@ def reinforcement_stage(
     start: Path | str,
     rows: Sequence[Row],
     media_root: Path | None,
+    *,
+    held_out: Sequence[Row] = (),
 ) -> Path:
     """Improves the checkpoint `start` by GRPO with key tokens on `rows`; returns the new checkpoint."""
     set_seed(config.seed)
@@ -81,7 +90,7 @@ def reinforcement_stage(
             config.trainer,
             folder.checkpoints / "rl_steps",
             seed=config.seed,
-            workers=config.data.workers,
+            workers=components.decoding_workers(config.data, config.trainer.groups_per_step),
             checkpointing=config.model.gradient_checkpointing,
             max_new_tokens=sampling.max_new_tokens,
             temperature=sampling.temperature,
@@ -101,7 +110,10 @@ def reinforcement_stage(
         log_completions_every=config.trainer.log_completions_every,
         readable=_readable(config, folder, "rl", rows, encoder),
         peft_config=components.adapters(config.model),
-        callbacks=_callbacks(folder, tracker, "rl"),
+        callbacks=[
+            *_callbacks(folder, tracker, "rl"),
+            *_during(config, folder, tracker, "rl", loaded, held_out, media_root),
+        ],
     )
     trainer.remove_callback(PrinterCallback)  # The progress bar and metrics.jsonl say it better.
     trainer.train()
@@ -122,6 +134,37 @@ def _load(config: TrainConfig, start: Path | str, media_root: Path | None) -> tu
 
 def _callbacks(folder: RunFolder, tracker: Tracker, stage: str) -> list[TrainerCallback]:
     return [MetricsFile(folder, stage), ProgressBar(stage), StopOnBrokenLoss(), tracker.callback(stage)]
+
+
+def _during(
+    config: TrainConfig,
+    folder: RunFolder,
+    tracker: Tracker,
+    stage: str,
+    loaded: LoadedModel,
+    held_out: Sequence[Row],
+    media_root: Path | None,
+) -> list[TrainerCallback]:
+    """The evaluation that `eval.every_steps` asks for, on `eval.every_rows` of the held-out rows."""
+    if config.eval.every_steps is None:
+        return []
+    asked = asked_of(config.eval, held_out, media_root)
+    return [
+        EvaluateEvery(
+            lambda model: components.rollout_engine(config.rollout, model, loaded, plugins=config.plugins),
+            encoder_of(config.eval, config.data, loaded, asked.media_root),
+            subset(asked.rows, config.eval.every_rows),
+            components.evaluation_sampling(config.eval),
+            stage=stage,
+            every_steps=config.eval.every_steps,
+            folder=folder,
+            tracker=tracker,
+            scorer=asked.scorer,
+            seed=config.seed,
+            batch_size=config.eval.batch_size,
+            on_error=config.data.on_error,
+        )
+    ]
 
 
 def _readable(

@@ -61,7 +61,7 @@ def test_unreadable_media_counts_as_wrong_and_is_named(run, row, rows, engine, c
     assert accuracy(records).mean == 0.8
     assert counts(records).media_error == 1
     assert "missing.mp4" in records[3].detail
-    assert "1 rows had unreadable media and count as wrong: broken" in caplog.text
+    assert "1 rows had unreadable media or too long prompts and count as wrong: broken" in caplog.text
     assert all("broken" not in ids for ids, _, _ in engine.calls)
 
 
@@ -140,7 +140,7 @@ def test_records_of_another_evaluation_are_refused(run, tmp_path, change):
 
 def test_records_of_a_changed_row_are_refused(run, rows, tmp_path):
     run(record_path=tmp_path / "r.jsonl")
-    with pytest.raises(ValueError, match="'a' was recorded from another row"):
+    with pytest.raises(ValueError, match="'a' was recorded from another row, media"):
         run(record_path=tmp_path / "r.jsonl", rows=[dataclasses.replace(rows[0], answer="B"), *rows[1:]])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from small_models import FAMILIES
@@ -42,6 +44,7 @@ def rows(root):
 @pytest.fixture
 def take_step(checkpoints, root, rows):
     """Trains one step; returns its gradients and its line of metrics."""
+
     def take(family="qwen2_5_vl", objective=None, key_tokens=None, **options):
         kept = Gradients()
         settings = {**FOUR, **options.pop("trainer", {}), **({"objective": objective} if objective else {})}
@@ -95,7 +98,9 @@ def test_every_arrangement_takes_the_same_step(take_step, objective, key_tokens)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_shared_features_of_a_frozen_tower_give_the_step_of_recomputed_ones(take_step, checkpoints, family, monkeypatch):
+def test_shared_features_of_a_frozen_tower_give_the_step_of_recomputed_ones(
+    take_step, checkpoints, family, monkeypatch
+):
     kinds = {"key_tokens": {"top_k": 0.4, "blind": "zero_features"}, "freeze_vision": True, "family": family}
     shared = take_step(**kinds)
     assert shared[2].vision_frozen
@@ -108,9 +113,7 @@ def test_shared_features_of_a_frozen_tower_give_the_step_of_recomputed_ones(take
 
 def test_a_frozen_tower_runs_once_a_prompt_and_a_trained_one_once_for_the_gradient(checkpoints, root, rows):
     for frozen, expected in ((True, 1), (False, 2)):
-        trainer = make_trainer(
-            checkpoints["qwen2_5_vl"], root, rows, trainer=FOUR, freeze_vision=frozen
-        )
+        trainer = make_trainer(checkpoints["qwen2_5_vl"], root, rows, trainer=FOUR, freeze_vision=frozen)
         runs = []
         unwrap_model(trainer.model).model.visual.register_forward_hook(lambda *_, runs=runs: runs.append(True))
         unwrap_model(trainer.ref_model).model.visual.register_forward_hook(lambda *_, runs=runs: runs.append(True))
@@ -209,6 +212,7 @@ def test_a_step_without_any_loss_is_taken_and_moves_nothing(checkpoints, root, r
     trainer = make_trainer(
         checkpoints["qwen2_5_vl"], root, rows, rewards=flat_reward(*(row.id for row in rows)),
         zero_variance=zero_variance, trainer={**FOUR, "beta": beta, "max_steps": 2, "weight_decay": 0.0},
+        objective=objective_of(GrpoConfig(**{**FOUR, "beta": beta}), mask_kl=False),
     )  # fmt: skip
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     forwards = Forwards(trainer.model)
@@ -244,11 +248,10 @@ def test_views_are_run_for_groups_that_carry_loss_only(checkpoints, root, rows):
 
 def test_weights_of_released_key_tokens_need_no_extra_pass_when_the_group_fits_its_row(checkpoints, root, rows):
     def policy_passes(**options):
-        key_tokens = KeyTokenSettings(**RELEASED)
+        settings = GrpoConfig(**FOUR, objective=options.pop("objective", "grpo"))
         trainer = make_trainer(
-            checkpoints["qwen2_5_vl"], root, rows, key_tokens=key_tokens,
-            objective=objective_of(GrpoConfig(**FOUR, objective=options.pop("objective", "grpo")), normalize="selected"),
-            trainer=FOUR, **options,
+            checkpoints["qwen2_5_vl"], root, rows, key_tokens=KeyTokenSettings(**RELEASED),
+            objective=objective_of(settings, normalize="selected"), trainer=FOUR, **options,
         )  # fmt: skip
         seen = Forwards(trainer.model)
         batches = sample_step(trainer, rows)
@@ -261,10 +264,23 @@ def test_weights_of_released_key_tokens_need_no_extra_pass_when_the_group_fits_i
     assert policy_passes(objective="dapo") > 0
 
 
-def test_loss_of_one_rollout_counts_all_its_completions(checkpoints, root, rows):
-    """The denominators of each objective, by hand."""
-    tokens = [len(ScriptedRollout.completion(row.id, i).token_ids) for row in rows for i in range(3)]
+def test_the_means_count_all_completions_of_a_step(checkpoints, root, rows):
+    lengths = [len(ScriptedRollout.completion(row.id, i).token_ids) for row in rows for i in range(3)]
     trainer = make_trainer(checkpoints["qwen2_5_vl"], root, rows, trainer={**FOUR, "gradient_accumulation": 2})
     for batch in sample_step(trainer, rows):
         assert batch.denominators.completions == 12
-        assert batch.denominators.policy_tokens == batch.denominators.kl_tokens == sum(tokens)
+        assert batch.denominators.policy_tokens == batch.denominators.kl_tokens == sum(lengths)
+
+
+@pytest.mark.parametrize("mask_kl", [True, False])
+def test_the_mean_over_selected_tokens_counts_those_of_the_whole_step(checkpoints, root, rows, mask_kl):
+    lengths = [len(ScriptedRollout.completion(row.id, i).token_ids) for row in rows for i in range(3)]
+    settings = {**FOUR, "gradient_accumulation": 2, "objective": "dapo"}
+    trainer = make_trainer(
+        checkpoints["qwen2_5_vl"], root, rows, trainer=settings, key_tokens=KeyTokenSettings(("entropy",), 0.4),
+        objective=objective_of(GrpoConfig(**settings), normalize="selected", mask_kl=mask_kl),
+    )  # fmt: skip
+    selected = sum(math.ceil(round(0.4 * n, 6)) for n in lengths)
+    for batch in sample_step(trainer, rows):
+        assert batch.denominators.policy_tokens == selected
+        assert batch.denominators.kl_tokens == (selected if mask_kl else sum(lengths))

@@ -30,8 +30,8 @@ def trl_trainer(checkpoint, root, objective: ObjectiveSettings, **arguments) -> 
             output_dir=str(root / "trl"), per_device_train_batch_size=6, num_generations=3, beta=objective.beta,
             max_completion_length=objective.max_completion_length, loss_type=TRL_LOSSES[objective.objective],
             importance_sampling_level="sequence" if objective.objective == "gspo" else "token", epsilon=low,
-            epsilon_high=objective.cispo_cap if objective.objective == "cispo" else high, use_cpu=True, bf16=False, report_to=[],
-            use_bias_correction_kl=False, disable_dropout=True, **arguments,
+            epsilon_high=objective.cispo_cap if objective.objective == "cispo" else high, use_cpu=True, bf16=False,
+            report_to=[], use_bias_correction_kl=False, disable_dropout=True, **arguments,
         ),
         train_dataset=Dataset.from_list([{"prompt": "what"}] * 6),
         processing_class=loaded.processor,
@@ -75,7 +75,11 @@ def trl_inputs(groups, advantages_N: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def trl_logps(trainer: GRPOTrainer, model, inputs) -> torch.Tensor:
-    vision = {name: inputs[name] for name in inputs if name in ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")}
+    vision = {
+        name: inputs[name]
+        for name in inputs
+        if name in ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
+    }
     with torch.no_grad():
         return trainer._get_per_token_logps_and_entropies(
             model,

@@ -21,7 +21,7 @@ from ktr.data.frame_store import FrameStore
 from ktr.data.media import FrameSampling
 from ktr.data.prefetch import affordable_workers
 from ktr.data.prompts import PromptTemplate
-from ktr.models.loading import LoadedModel, load_model, lora_config
+from ktr.models.loading import LoadedModel, PromptParts, load_model, lora_config
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.rewards.runner import RewardRunner
 from ktr.rollout.engine import RolloutEngine, SamplingSettings
@@ -47,7 +47,9 @@ def adapters(settings: ModelConfig) -> PeftConfig | None:
     return lora_config(rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout, target_modules=lora.target_modules)
 
 
-def prompt_encoder(settings: DataConfig, loaded: LoadedModel, media_root: str | Path | None) -> PromptEncoder:
+def prompt_encoder(
+    settings: DataConfig, loaded: LoadedModel | PromptParts, media_root: str | Path | None
+) -> PromptEncoder:
     """The one source of prompts, positions and frames for training, rollouts and evaluation."""
     return PromptEncoder(
         loaded.processor,

@@ -26,7 +26,7 @@ from ktr.rewards.runner import RewardRunner
 from ktr.rollout.engine import Completion, SamplingSettings
 from ktr.rollout.transformers_engine import TransformersRollout
 from ktr.training.arguments import grpo_arguments, sft_arguments
-from ktr.training.callbacks import MetricsFile
+from ktr.training.callbacks import TIME_KEYS, MetricsFile
 from ktr.training.grpo_trainer import KeyTokenGRPOTrainer
 from ktr.training.objective_settings import ObjectiveSettings
 from ktr.training.run_folder import RunFolder
@@ -35,7 +35,6 @@ from ktr.training.sft_trainer import SupervisedTrainer, supervised_trainer
 PLAIN = KeyTokenSettings(signals=())
 SAMPLING = SamplingSettings(max_new_tokens=6)
 _RUNS = itertools.count()
-TIME_KEYS = ("runtime", "per_second", "step_time", "seconds", "wait_share")
 
 
 def make_rows(root: Path, kinds: Sequence[str] = ("video", "image", "text", "video")) -> list[Row]:

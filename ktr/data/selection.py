@@ -119,7 +119,7 @@ def _check_ids(sources: Sequence[tuple[str, Sequence[Row], float | None]]) -> No
     for name, rows, _ in sources:
         if not rows:
             raise ValueError(f"data.mix: {name} holds no rows")
-        for row_id in {row.id for row in rows}:
+        for row_id in dict.fromkeys(row.id for row in rows):
             if row_id in owner:
                 raise ValueError(
                     f"data.mix: {owner[row_id]} and {name} both have a row {row_id!r}; give their rows ids that differ"

@@ -25,7 +25,7 @@ QUALITY = {"crf": "10", "preset": "ultrafast", "tune": "zerolatency"}
 
 
 def render(scene: Scene) -> np.ndarray:
-    """The clip as ``uint8`` pixels of shape (T, H, W, 3): each picture is held for two frames, a vision patch's length."""
+    """The clip as ``uint8`` pixels of shape (T, H, W, 3). Each picture is held for two frames: one temporal patch."""
     pictures = np.empty((NUM_STATES, FRAME_SIZE, FRAME_SIZE, 3), dtype=np.uint8)
     half = FRAME_SIZE // 2
     for quarter, grey in enumerate(QUARTER_GREYS):
@@ -41,20 +41,23 @@ def render(scene: Scene) -> np.ndarray:
 def encode(pixels_THW3: np.ndarray, path: Path) -> None:
     """Write frames to an mp4 file. The file appears at ``path`` complete or not at all."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with av.open(str(unfinished), "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=FRAME_RATE, options=QUALITY)
-        stream.height, stream.width = pixels_THW3.shape[1:3]
-        stream.pix_fmt = "yuv420p"
-        stream.thread_count = 1
-        stream.time_base = Fraction(1, FRAME_RATE)
-        for picture in pixels_THW3:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(stream.encode(None))
-    os.replace(unfinished, path)
+    try:
+        with av.open(str(unfinished), "w", format="mp4") as container:
+            stream = container.add_stream("libx264", rate=FRAME_RATE, options=QUALITY)
+            stream.height, stream.width = pixels_THW3.shape[1:3]
+            stream.pix_fmt = "yuv420p"
+            stream.thread_count = 1
+            stream.time_base = Fraction(1, FRAME_RATE)
+            for picture in pixels_THW3:
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            container.mux(stream.encode(None))
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def write_clips(scenes: Mapping[str, Scene], root: Path) -> None:
-    """Render and encode each scene to the file under ``root`` named by its key; files that are there already are kept."""
+    """Render and encode each scene to the file under ``root`` named by its key. Files that exist are kept."""
     for name, scene in scenes.items():
         path = root / name
         if not path.exists():

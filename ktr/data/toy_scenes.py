@@ -164,7 +164,8 @@ def changing_scene(
         color = first if index < NUM_STATES // 2 else last
         blobs = []
         for cell in cells:
-            x, y = half * (cell % 2) + (half - width) // 2 + shift[0], half * (cell // 2) + (half - height) // 2 + shift[1]
+            x = half * (cell % 2) + (half - width) // 2 + shift[0]
+            y = half * (cell // 2) + (half - height) // 2 + shift[1]
             blobs.append(Blob(color, shape, min(max(x, 0), FRAME_SIZE - width), min(max(y, 0), FRAME_SIZE - height)))
         states.append(tuple(blobs))
     return Scene(tuple(states), background)

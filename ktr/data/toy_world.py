@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "validation", "test")
 # Part of the folder's name: raise it whenever the same settings would give other scenes or other pixels.
 VERSION = 2
+_WORD = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ class ToyWorld:
 
     def _render(self, settings_text: str) -> None:
         manifest = self.root / "manifest.json"
-        scenes = {asked.row.media.path: asked.scene for split in self._asked.values() for asked in split if asked.row.media}
+        asked = [asked for split in self._asked.values() for asked in split]
+        scenes = {one.row.media.path: one.scene for one in asked if one.row.media}
         if manifest.exists():
             sizes = json.loads(manifest.read_text(encoding="utf-8"))["bytes"]
             damaged = [name for name in scenes if _size(self.root / name) != sizes.get(name)]
@@ -179,13 +182,10 @@ class ToyWorld:
             found = word_truth(known[row.id].scene, known[row.id].question)
             spans = _token_spans(tokenizer, token_ids)
             text = "".join(tokenizer.decode([token]) for token in token_ids)
-            words, place = [], 0
-            for word in found.words:
-                place = text.find(word, place)
-                if place < 0:
-                    raise ValueError(f"row {row.id!r}: {text!r} does not spell the reference {' '.join(found.words)!r}")
-                words.append((place, place + len(word)))
-                place += len(word)
+            pieces = _WORD.finditer(text)
+            words = [next((piece.span() for piece in pieces if piece.group() == word), None) for word in found.words]
+            if None in words:
+                raise ValueError(f"row {row.id!r}: {text!r} does not spell the reference {' '.join(found.words)!r}")
             return TokenTruth(_touched(spans, words, found.visual), _touched(spans, words, found.temporal))
 
         return truth
@@ -224,7 +224,7 @@ def _token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -
     return spans
 
 
-def _touched(tokens: Sequence[Span], words: Sequence[Span], marked: Sequence[bool]) -> tuple[bool, ...]:
+def _touched(tokens: Sequence[Span], words: Sequence[Span | None], marked: Sequence[bool]) -> tuple[bool, ...]:
     """For each token: does it share a character with a marked word?"""
-    chosen = [word for word, mark in zip(words, marked, strict=True) if mark]
+    chosen = [word for word, mark in zip(words, marked, strict=True) if mark and word]
     return tuple(any(start < word_end and word_start < end for word_start, word_end in chosen) for start, end in tokens)

@@ -21,7 +21,7 @@ from ktr.rewards.chat_client import ChatClient
 from ktr.rewards.judges import Judge
 
 if TYPE_CHECKING:
-    from ktr.models.loading import LoadedModel
+    from ktr.models.loading import LoadedModel, PromptParts
     from ktr.models.prompt_encoder import PromptEncoder
     from ktr.rollout.engine import RolloutEngine
 
@@ -95,7 +95,9 @@ def asked_of(settings: EvalConfig, rows: Sequence[Row] = (), media_root: Path | 
     return asked
 
 
-def encoder_of(settings: EvalConfig, data: DataConfig, loaded: LoadedModel, media_root: Path | None) -> PromptEncoder:
+def encoder_of(
+    settings: EvalConfig, data: DataConfig, loaded: LoadedModel | PromptParts, media_root: Path | None
+) -> PromptEncoder:
     """The encoder of `data` with what the benchmark sets otherwise: prompt, frames, longest prompt."""
     from ktr import components
 
@@ -108,17 +110,21 @@ def encoder_of(settings: EvalConfig, data: DataConfig, loaded: LoadedModel, medi
     return components.prompt_encoder(own, loaded, media_root)
 
 
-def engine_of(config: RunConfig, settings: EvalConfig, loaded: LoadedModel) -> RolloutEngine:
-    """The engine that `settings.engine` names, around the loaded checkpoint."""
+def load_for(config: RunConfig, engine: str) -> tuple[LoadedModel | PromptParts, RolloutEngine]:
+    """The checkpoint as an engine wants it, and the engine around it. vLLM loads the weights itself."""
     from ktr import components
 
-    if settings.engine == "vllm":
+    assert config.model.path is not None, "the schema requires a checkpoint"
+    if engine == "vllm":
         from ktr.evaluation.vllm_engine import VllmEngine
+        from ktr.models.loading import load_prompt_parts
 
-        return VllmEngine(
-            str(config.model.path), family=loaded.family, tokenizer=loaded.processor.tokenizer, dtype=config.model.dtype
+        parts = load_prompt_parts(config.model.path)
+        return parts, VllmEngine(
+            config.model.path, family=parts.family, tokenizer=parts.processor.tokenizer, dtype=config.model.dtype
         )
-    return components.rollout_engine(config.rollout, loaded.model, loaded, plugins=config.plugins)
+    loaded = components.policy_model(config.model, config.model.path, device=components.default_device())
+    return loaded, components.rollout_engine(config.rollout, loaded.model, loaded, plugins=config.plugins)
 
 
 def identity_of(settings: EvalConfig, model: ModelConfig, checkpoint: str | Path, encoder: PromptEncoder) -> str:

@@ -19,9 +19,9 @@ from ktr.evaluation.benchmark_run import (
     ViewRecords,
     asked_of,
     encoder_of,
-    engine_of,
     identity_of,
     judge_of,
+    load_for,
     replayed,
     run_views,
     scorer_of,
@@ -53,12 +53,12 @@ def _evaluate(config: EvaluateConfig, folder: RunFolder) -> Path:
     started = time.monotonic()
     asked = {name: _asked(config, member) for name, member in config.eval.members.items()}
     found: dict[str, ViewRecords] = {}
-    model: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
     for name, member in config.eval.members.items():
         if member.engine == "replay":
             found[name] = replayed(asked[name], member, records=folder.path / "records", name=name)
         else:
-            found[name] = _answered(config, member, asked[name], folder, name, model)
+            found[name] = _answered(config, member, asked[name], folder, name, loaded)
     summary: dict[str, Any] = {"model": config.model.path, "seconds": round(time.monotonic() - started, 1)}
     return _report(config, folder, summary, found, config.eval.members)
 
@@ -74,19 +74,16 @@ def _asked(config: EvaluateConfig, settings: EvalConfig) -> Asked:
 
 
 def _answered(
-    config: EvaluateConfig, settings: EvalConfig, asked: Asked, folder: RunFolder, name: str, model: dict[str, Any]
+    config: EvaluateConfig, settings: EvalConfig, asked: Asked, folder: RunFolder, name: str, loaded: dict[str, Any]
 ) -> ViewRecords:
-    """Records of the checkpoint's replies; `model` keeps what benchmarks of one run share."""
-    from ktr import components
-
+    """Records of the checkpoint's replies; `loaded` keeps models and engines for the other benchmarks of the run."""
     assert config.model.path is not None, "the schema requires a checkpoint"
-    if "loaded" not in model:
-        model["loaded"] = components.policy_model(config.model, config.model.path, device=components.default_device())
-    if settings.engine not in model:
-        model[settings.engine] = engine_of(config, settings, model["loaded"])
-    encoder = encoder_of(settings, config.data, model["loaded"], asked.media_root)
+    if settings.engine not in loaded:
+        loaded[settings.engine] = load_for(config, settings.engine)
+    parts, engine = loaded[settings.engine]
+    encoder = encoder_of(settings, config.data, parts, asked.media_root)
     return run_views(
-        model[settings.engine],
+        engine,
         encoder,
         asked,
         settings,

@@ -137,53 +137,42 @@ def _ovo_mode(record: Record) -> str:
 
 def _temporal_grounding(records: Sequence[Record], draw: _Bootstrap) -> Figures:
     """Mean IoU, and recall at IoU 0.3, 0.5 and 0.7 (Charades-STA: 1705.02101, section 5)."""
+    overlaps = _values(records, lambda record: record.accuracy or 0.0)
     return [
-        draw.figure("mIoU", row_scores(records)),
-        *(
-            draw.figure(
-                f"R@{level}", _row_means(records, lambda record, level=level: _at_least(record.accuracy, level))
-            )
-            for level in (0.3, 0.5, 0.7)
-        ),
+        draw.figure("mIoU", _row_means(overlaps)),
+        *(draw.figure(f"R@{level}", _row_means(_at_least(overlaps, level))) for level in (0.3, 0.5, 0.7)),
     ]
 
 
 def _spatio_temporal_grounding(records: Sequence[Record], draw: _Bootstrap) -> Figures:
     """m_tIoU, m_vIoU and recall at vIoU 0.3 and 0.5 (VidSTG: 2001.06891, section 5.1), boxes at whole seconds."""
-    overlaps = {(record.id, record.sample): _spatio_temporal_overlaps(record) for record in records}
-
-    def volume(record: Record) -> float:
-        return overlaps[record.id, record.sample][1]
-
+    overlaps = [(record.id, *_spatio_temporal_overlaps(record)) for record in records]
+    times = [(row_id, time) for row_id, time, _ in overlaps]
+    volumes = [(row_id, volume) for row_id, _, volume in overlaps]
     return [
-        draw.figure("m_vIoU", _row_means(records, volume)),
-        draw.figure("m_tIoU", _row_means(records, lambda record: overlaps[record.id, record.sample][0])),
-        *(
-            draw.figure(
-                f"vIoU@{level}", _row_means(records, lambda record, level=level: _at_least(volume(record), level))
-            )
-            for level in (0.3, 0.5)
-        ),
+        draw.figure("m_vIoU", _row_means(volumes)),
+        draw.figure("m_tIoU", _row_means(times)),
+        *(draw.figure(f"vIoU@{level}", _row_means(_at_least(volumes, level))) for level in (0.3, 0.5)),
     ]
 
 
 def _counting(records: Sequence[Record], draw: _Bootstrap) -> Figures:
     """Accuracy, off-by-one accuracy, and over answered rows mean absolute and root mean squared error (2506.05328)."""
-    errors: dict[str, list[float]] = defaultdict(list)
+    errors: list[tuple[str, float]] = []
+    near: list[tuple[str, float]] = []
     for record in records:
         gold, given = read_numbers(record.gold).single(), read_numbers(record.parsed or "").single()
-        if record.status == "ok" and gold is not None and given is not None:
-            errors[record.id].append(abs(given.value - gold.value))
-    squared = {name: sum(error**2 for error in own) / len(own) for name, own in errors.items()}
-    near = {
-        record.id: sum(error <= 1.0 for error in errors.get(record.id, [])) / _samples(records, record.id)
-        for record in records
-    }
+        answered = record.status == "ok" and gold is not None and given is not None
+        error = abs(given.value - gold.value) if answered and gold is not None and given is not None else math.inf
+        near.append((record.id, float(error <= 1.0)))
+        if answered:
+            errors.append((record.id, error))
+    squared = [(row_id, error**2) for row_id, error in errors]
     return [
         draw.figure("accuracy", row_scores(records)),
-        draw.figure("off by at most one", near),
-        draw.figure("mean absolute error", {n: sum(own) / len(own) for n, own in errors.items()}, share=False),
-        draw.figure("root mean squared error", squared, share=False, transform=np.sqrt),
+        draw.figure("off by at most one", _row_means(near)),
+        draw.figure("mean absolute error", _row_means(errors), share=False),
+        draw.figure("root mean squared error", _row_means(squared), share=False, transform=np.sqrt),
     ]
 
 
@@ -203,19 +192,20 @@ def task_of(record: Record) -> str:
     return record.facets.get("task") or record.category or record.problem_type
 
 
-def _row_means(records: Sequence[Record], value: Callable[[Record], float]) -> RowValues:
-    values: dict[str, list[float]] = defaultdict(list)
-    for record in records:
-        values[record.id].append(value(record))
-    return {row_id: sum(own) / len(own) for row_id, own in values.items()}
+def _values(records: Sequence[Record], value: Callable[[Record], float]) -> list[tuple[str, float]]:
+    return [(record.id, value(record)) for record in records]
 
 
-def _samples(records: Sequence[Record], row_id: str) -> int:
-    return sum(record.id == row_id for record in records)
+def _at_least(values: Sequence[tuple[str, float]], level: float) -> list[tuple[str, float]]:
+    return [(row_id, float(value >= level)) for row_id, value in values]
 
 
-def _at_least(value: float | None, level: float) -> float:
-    return float(value is not None and value >= level)
+def _row_means(values: Sequence[tuple[str, float]]) -> RowValues:
+    """The mean over the samples of each row."""
+    rows: dict[str, list[float]] = defaultdict(list)
+    for row_id, value in values:
+        rows[row_id].append(value)
+    return {row_id: sum(own) / len(own) for row_id, own in rows.items()}
 
 
 def _spatio_temporal_overlaps(record: Record) -> tuple[float, float]:

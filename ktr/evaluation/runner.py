@@ -204,7 +204,7 @@ def _recorded(path: str | Path, view: View, digests: dict[str, str]) -> dict[Rec
         if record.view == view and record.id in digests and record.digest != digests[record.id]:
             raise ValueError(
                 f"{path}: sample {record.id!r} was recorded from another row, media file, model, decoding or seed; "
-                "name a new record file"
+                "start a new run, or name a new record file"
             )
     return {record.key: record for record in records}
 

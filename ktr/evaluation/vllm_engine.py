@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ktr.models.families import Family
     from ktr.models.prompt_encoder import EncodedPrompt
 
+_VIDEO = "<|video_pad|>"
+_MARKED_VIDEO = f"<|vision_start|>{_VIDEO}<|vision_end|>"
 _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
 
 
@@ -108,7 +110,9 @@ def vllm_prompt(prompt: EncodedPrompt, *, timestamps: bool = False) -> dict[str,
     With `timestamps` (Qwen3-VL) the source's frame rate stands in the metadata, from which the processor writes the
     time of each grid; otherwise the rate that gives the prompt's own seconds a grid.
     """
-    request: dict[str, Any] = {"prompt": prompt.text}
+    # Where every grid has markers and a timestamp of its own, those that the chat template writes around the video go.
+    text = prompt.text.replace(_MARKED_VIDEO, _VIDEO) if timestamps else prompt.text
+    request: dict[str, Any] = {"prompt": text}
     frames = prompt.frames
     if frames is None:
         return request

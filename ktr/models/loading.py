@@ -13,7 +13,7 @@ from ktr.models.families import Family, family_of, unwrap_model
 
 if TYPE_CHECKING:
     from peft import LoraConfig
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,25 @@ class LoadedModel(NamedTuple):
     model: PreTrainedModel
     processor: ProcessorMixin
     family: Family
+
+
+class PromptParts(NamedTuple):
+    """What encoding prompts needs of a checkpoint, for an engine that loads the weights itself."""
+
+    processor: ProcessorMixin
+    family: Family
+
+
+def load_prompt_parts(path: str | Path) -> PromptParts:
+    """Processor and family of a checkpoint without its weights. Raises ValueError like `load_model`."""
+    from transformers import AutoProcessor
+
+    name = str(path)
+    config = _read_config(name)
+    try:
+        return PromptParts(AutoProcessor.from_pretrained(name, trust_remote_code=False), family_of(config))
+    except OSError as error:
+        raise ValueError(f"checkpoint {name!r} is incomplete: {_first_line(error)}") from error
 
 
 def load_model(
@@ -49,16 +68,12 @@ def load_model(
     Raises:
         ValueError: the checkpoint is missing or incomplete, its family or the dtype unknown.
     """
-    from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+    from transformers import AutoModelForImageTextToText, AutoProcessor
 
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
     name = str(path)
-    _check_exists(name)
-    try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"checkpoint {name!r} has no readable config: {_first_line(error)}") from error
+    config = _read_config(name)
     family = family_of(config)
     try:
         processor = AutoProcessor.from_pretrained(name, trust_remote_code=False)
@@ -138,6 +153,16 @@ def lora_config(
         target_modules=target_modules if isinstance(target_modules, str) else list(target_modules),
         task_type="CAUSAL_LM",
     )
+
+
+def _read_config(name: str) -> PreTrainedConfig:
+    from transformers import AutoConfig
+
+    _check_exists(name)
+    try:
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"checkpoint {name!r} has no readable config: {_first_line(error)}") from error
 
 
 def _check_exists(name: str) -> None:

@@ -142,6 +142,7 @@ def _common(
         "bf16": settings.bf16,
         "logging_steps": settings.logging_steps,
         "logging_first_step": True,
+        "logging_nan_inf_filter": False,  # A broken loss is to be seen, not replaced by the last good one.
         "save_strategy": "no" if settings.save_steps is None else "steps",
         "save_steps": settings.save_steps or 500,
         "save_total_limit": settings.save_total_limit,
@@ -161,8 +162,6 @@ def _common(
     if distributed():
         # Buffers are constants here; broadcasting them would make ranks with fewer forwards wait.
         arguments["ddp_broadcast_buffers"] = False
-        # A rank whose prompts are all text leaves the vision tower out of its forward.
-        arguments["ddp_find_unused_parameters"] = True
         if use_cpu:
             arguments["ddp_backend"] = "gloo"
     return arguments

@@ -13,7 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from ktr import components
 from ktr.config.schemas import TrainConfig
-from ktr.data.run_rows import load_run_rows
+from ktr.data.run_rows import RunRows, load_run_rows
 from ktr.evaluation.stage import evaluation_stage
 from ktr.models.toy_model import ToySize, build_toy_checkpoint
 from ktr.rewards import check_problem_types

@@ -53,16 +53,16 @@ def gathered_metrics(
 ) -> dict[str, float]:
     """Means over the completions and groups of ALL ranks; a mean of nothing is left out.
 
-    Rewards are logged by component, then by problem type and modality. Lengths are those of the full completions.
+    Rewards are logged by component, then by problem type and modality; `rewards/errors` counts components that raised.
+    Lengths are those of the full completions.
     """
     values: dict[str, list[float]] = defaultdict(list)
     replies = [(group, reply) for group in sampled for reply in group.completions]
     for i, (group, reply) in enumerate(replies):
         row = group.prompt.row
-        if table.total[i] is None:
-            values["rewards/abstained"].append(1.0)
-        else:
-            values["rewards/abstained"].append(0.0)
+        values["rewards/abstained"].append(float(table.total[i] is None))
+        values["rewards/errors"].append(float(sum(error.position == i for error in table.errors)))
+        if table.total[i] is not None:
             values["reward"].append(float(table.total[i]))
         for name, scores in table.by_component.items():
             if scores[i] is not None:
@@ -75,7 +75,6 @@ def gathered_metrics(
         values["completions/distinct"].append(distinct / len(group.completions))
     values["groups/zero_variance"] += [float(flat) for flat in advantages.zero_variance_N.tolist()]
     values["reward_std"] += [std for std in advantages.std_N.tolist() if std == std]
-    values["rewards/errors"].append(float(len(table.errors)))
     gathered: dict[str, list[float]] = defaultdict(list)
     for of_rank in gather_object([dict(values)]):
         for name, numbers in of_rank.items():

@@ -157,7 +157,7 @@ def test_an_unreadable_file_is_named_with_the_line(tmp_path, name, content, mess
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(RowError, match=message) as caught:
-        list(iter_rows("plain", file, rejects=[] if b'"a": 1' in content else None))
+        list(iter_rows("plain", file, rejects=[] if name == "a.json" and b'"a": 1' in content else None))
     assert str(file) in str(caught.value)
 
 
@@ -242,3 +242,77 @@ def test_many_rows_are_read_quickly(tmp_path):
     begin = time.process_time()
     assert len(load_rows("video_r1", file)) == 10_000
     assert time.process_time() - begin < 1.0
+
+
+HOLMES = {
+    "video ID": "Abc-1",
+    "Question ID": 7,
+    "Question Type": "SR",
+    "Question": "Who is she?",
+    "Options": {"B": "his aunt", "A": "his sister"},
+    "Answer": "B",
+    "Explanation": "They call her aunt.",
+}
+
+
+def test_video_holmes_as_published(tmp_path):
+    (row,) = load_rows("video_holmes", write(tmp_path / "rows.json", HOLMES))
+    assert (row.id, row.media) == ("Abc-1-7", Media("video", "videos_cropped/Abc-1.mp4"))
+    assert row.options == ("A. his sister", "B. his aunt") and (row.answer, row.category) == ("B", "SR")
+    assert row.rationale == "They call her aunt." and row.problem_type == "multiple choice"
+    with pytest.raises(RowError, match="field 'Options'"):
+        load_rows("video_holmes", write(tmp_path / "wrong.json", without(HOLMES, "Options")))
+
+
+TURNS = [
+    {"from": "human", "value": "<video>\nWhat moves?"},
+    {"from": "gpt", "value": "A red car."},
+    {"from": "human", "value": "Where to?"},
+    {"from": "gpt", "value": "Left."},
+]
+
+
+def test_a_conversation_becomes_a_row_a_question(tmp_path):
+    record = {"id": 5, "video": "v/x.mp4", "conversations": TURNS, "data_source": "set"}
+    first, second = load_rows("conversations", write(tmp_path / "rows.json", record))
+    assert (first.id, first.question, first.answer) == ("5-0", "What moves?", "A red car.")
+    assert (second.id, second.question, second.answer) == ("5-1", "Where to?", "Left.")
+    assert first.media == second.media == Media("video", "v/x.mp4") and first.source == "set"
+
+
+def test_messages_with_roles_are_conversations_too(tmp_path):
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "<image>What is it?"},
+        {"role": "assistant", "content": "A cat."},
+    ]
+    (row,) = load_rows("conversations", write(tmp_path / "r.jsonl", {"messages": messages, "image": ["c.png"]}))
+    assert (row.id, row.question, row.answer, row.media) == ("r-0", "What is it?", "A cat.", Media("image", "c.png"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"conversations": TURNS[:3]}, "must take turns, not person, model, person"),
+        ({"conversations": []}, "list of turns"),
+        ({"conversations": [{"from": "robot", "value": "x"}]}, "'robot' is none of"),
+        ({"video": ["a.mp4", "b.mp4"]}, "2 files are given"),
+        ({"image": "a.png"}, "a video or an image, not both"),
+    ],
+)
+def test_a_wrong_conversation_is_named(tmp_path, change, message):
+    record = {"id": 5, "video": "v/x.mp4", "conversations": TURNS} | change
+    with pytest.raises(RowError, match=message) as caught:
+        load_rows("conversations", write(tmp_path / "rows.json", record))
+    assert "id '5'" in str(caught.value)
+
+
+def test_a_broken_line_costs_that_line_alone_when_rejects_are_collected(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    good = json.dumps(PLAIN | {"answer": "3"})
+    path.write_bytes(good.encode() + b'\n{"id": \n\xff\n[1]\n' + good.encode())
+    rejects = []
+    assert len(load_rows("plain", path, rejects=rejects)) == 2
+    assert [error.line for error in rejects] == [2, 3, 4]
+    with pytest.raises(RowError, match="line 2"):
+        load_rows("plain", path)

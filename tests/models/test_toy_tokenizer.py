@@ -28,7 +28,10 @@ def test_a_whole_reply_has_a_token_a_word(tokenizer):
     assert len(tokens) == 10 and tokens[-1] == "<|im_end|>"
 
 
-@pytest.mark.parametrize("text", ["", "unknown words", "  two  spaces\n\n\ttab", "e\u0301 é 漢字 🙂 ﬁ", "\x00\x7f\u2028", "0.5%"])
+TEXTS = ["", "unknown words", "  two  spaces\n\n\ttab", "e\u0301 é 漢字 🙂 ﬁ", "\x00\x7f\u2028", "0.5%"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_any_text_comes_back_through_bytes(tokenizer, text):
     assert tokenizer.decode(encode(tokenizer, text)) == text
 
@@ -36,7 +39,7 @@ def test_any_text_comes_back_through_bytes(tokenizer, text):
 def test_tags_are_text_and_control_tokens_are_not(tokenizer):
     ids = encode(tokenizer, "<think>red</think><|im_end|>")
     assert tokenizer.decode(ids, skip_special_tokens=True) == "<think>red</think>"
-    assert set(SPECIAL_TOKENS) <= set(tokenizer.all_special_tokens) and not set(REPLY_TAGS) & set(tokenizer.all_special_tokens)
+    assert set(tokenizer.all_special_tokens) == set(SPECIAL_TOKENS)
     assert tokenizer.eos_token == "<|im_end|>" and tokenizer.pad_token == "<|endoftext|>"
 
 

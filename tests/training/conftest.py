@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+
 import pytest
 from small_models import FAMILIES, SMALL
 
@@ -10,3 +12,10 @@ from ktr.models.toy_model import build_toy_checkpoint
 def checkpoints(tmp_path_factory):
     root = tmp_path_factory.mktemp("checkpoints")
     return {family: build_toy_checkpoint(root / family, family=family, seed=3, size=SMALL) for family in FAMILIES}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_collections():
+    """A trainer collects garbage after every run: what is imported by now need not be walked each time."""
+    gc.collect()
+    gc.freeze()

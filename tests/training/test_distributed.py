@@ -32,10 +32,13 @@ SCENARIOS = {
         "checkpointing": True,
     },
     "one-rank-flat": {
-        "kinds": ["text", "video"], "flat": ["row-1"], "zero_variance": "mask", "trainer": {**STEPS, "max_steps": 1},
+        "kinds": ["text", "video"], "flat": ["row-1"], "zero_variance": "mask", "checkpointing": True, "trainer": STEPS,
     },
     "frozen": {"kinds": ["text", "video"], "freeze_vision": True, "trainer": {**STEPS, "updates_per_batch": 2}},
     "sft": {"kinds": MIXED, "stage": "sft", "trainer": {"batch_size": 2, "gradient_accumulation": 2, "max_steps": 2}},
+    "sft-text-rank": {
+        "kinds": ["text", "video"], "stage": "sft", "checkpointing": True, "trainer": {"batch_size": 1, "max_steps": 3},
+    },
 }  # fmt: skip
 
 
@@ -64,7 +67,7 @@ def ranks(checkpoints, root):
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_two_ranks_take_the_steps_of_one(checkpoints, root, ranks, name):
     options = dict(SCENARIOS[name])
-    doubled = "batch_size" if name == "sft" else "groups_per_step"
+    doubled = "batch_size" if "stage" in options else "groups_per_step"
     options["trainer"] = {**options["trainer"], doubled: 2 * options["trainer"][doubled]}
     alone = run_scenario(checkpoints["qwen2_5_vl"], root, f"{name}-alone", options)
     for rank in ranks[name]:
@@ -80,7 +83,7 @@ def test_two_ranks_take_the_steps_of_one(checkpoints, root, ranks, name):
         assert found.keys() == expected.keys()
         for key in expected.keys() - {"stage", "total_flos"}:
             assert found[key] == pytest.approx(expected[key], rel=1e-3, abs=1e-5), key
-    if name == "sft":
+    if "stage" in options:
         return
     rows, expected_rows = (read_lines(root / run / "completions.jsonl") for run in (name, f"{name}-alone"))
     assert sorted(rows, key=str) == sorted(expected_rows, key=str)

@@ -23,6 +23,7 @@ from ktr.attribution.settings import KeyTokenSettings
 from ktr.data.media import MediaError
 from ktr.data.row_sampler import ReadableRows
 from ktr.rewards.runner import RewardRunner
+from ktr.training.callbacks import StopOnBrokenLoss
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +38,7 @@ def rows(tmp_path_factory):
 
 
 def run(checkpoint, rows, **options):
-    root, known = rows
-    trainer = make_trainer(checkpoint, root, options.pop("rows", known), **options)
+    trainer = make_trainer(checkpoint, *rows, **options)
     trainer.train()
     return trainer, read_lines(trainer.folder.metrics), read_lines(trainer.folder.completions)
 
@@ -51,6 +51,15 @@ def test_a_seed_decides_the_metrics(checkpoint, rows):
     assert first[0].folder.path != again[0].folder.path
     assert without_times(first[1]) == without_times(again[1]) and first[2] == again[2]
     assert [row["reply"] for row in first[2]] != [row["reply"] for row in other[2]]
+
+
+def test_sampling_differs_by_step_and_by_seed(checkpoint, rows):
+    def replies(seed):
+        options = {"rollout": real_rollout(checkpoint), "trainer": {"groups_per_step": 1, "learning_rate": 1e-12}}
+        _, _, kept = run(checkpoint, (rows[0], rows[1][:1]), seed=seed, **options)
+        return [tuple(row["reply"] for row in kept if row["step"] == step) for step in (0, 1)]
+
+    assert len({*replies(0), *replies(1)}) == 4
 
 
 def test_metrics_of_a_run(checkpoint, rows):
@@ -130,7 +139,7 @@ def test_a_reward_that_failed_is_counted_and_abstains(checkpoint, rows):
 
     rewards = RewardRunner({"broken": (broken, 1.0), "length": (length_reward, 1.0)}, max_error_share=0.5)
     _, metrics, kept = run(checkpoint, rows, rewards=rewards, trainer={"groups_per_step": 4, "max_steps": 1})
-    assert metrics[0]["rewards/errors"] == 3 and metrics[0]["rewards/abstained"] == 0
+    assert metrics[0]["rewards/errors"] == pytest.approx(3 / 12) and metrics[0]["rewards/abstained"] == 0
     assert all((row["rewards"]["broken"] is None) == (row["id"] == "row-1") for row in kept)
 
 
@@ -153,6 +162,15 @@ def test_rewards_see_the_columns_of_each_row(checkpoint, rows):
 def test_one_group_of_equal_rewards_is_reported(checkpoint, rows):
     _, metrics, _ = run(checkpoint, rows, rewards=flat_reward("row-0"), trainer={"groups_per_step": 4, "max_steps": 1})
     assert metrics[0]["groups/zero_variance"] == 0.25
+
+
+def test_a_broken_loss_ends_the_run_and_is_on_record(checkpoint, rows):
+    trainer = make_trainer(checkpoint, *rows, key_tokens=PLAIN, callbacks=[StopOnBrokenLoss()])
+    with torch.no_grad():
+        trainer.model.lm_head.weight[:] = float("nan")
+    with pytest.raises(ValueError, match="the loss is nan at step 1"):
+        trainer.train()
+    assert read_lines(trainer.folder.metrics)[0]["loss"] is None
 
 
 @pytest.fixture

@@ -41,21 +41,25 @@ def rows(root):
     return make_rows(root)
 
 
-@pytest.fixture
-def take_step(checkpoints, root, rows):
-    """Trains one step; returns its gradients and its line of metrics."""
+def options_of(objective="grpo", key_tokens=None, **more):
+    """Options of `make_trainer` for a step over four groups."""
+    settings = {**FOUR, "objective": objective, **more.pop("trainer", {})}
+    key_tokens = KeyTokenSettings(**(key_tokens or {"top_k": 0.4}))
+    return {
+        "trainer": settings,
+        "key_tokens": key_tokens,
+        "objective": objective_of(GrpoConfig(**settings), normalize=key_tokens.normalize, mask_kl=key_tokens.mask_kl),
+        **more,
+    }
 
-    def take(family="qwen2_5_vl", objective=None, key_tokens=None, **options):
+
+@pytest.fixture(scope="module")
+def take_step(checkpoints, root, rows):
+    """Trains one step; returns its gradients, its line of metrics and the trainer."""
+
+    def take(family="qwen2_5_vl", **options):
         kept = Gradients()
-        settings = {**FOUR, **options.pop("trainer", {}), **({"objective": objective} if objective else {})}
-        if key_tokens is not None:
-            options["key_tokens"] = KeyTokenSettings(**key_tokens)
-            options["objective"] = objective_of(
-                GrpoConfig(**settings),
-                normalize=options["key_tokens"].normalize,
-                mask_kl=options["key_tokens"].mask_kl,
-            )
-        trainer = make_trainer(checkpoints[family], root, rows, callbacks=[kept], trainer=settings, **options)
+        trainer = make_trainer(checkpoints[family], root, rows, callbacks=[kept], **options_of(**options))
         trainer.train()
         (gradients,) = kept.steps
         return gradients, without_times(read_lines(trainer.folder.metrics))[0], trainer
@@ -70,31 +74,62 @@ def assert_same_step(found, expected, tolerance=1e-4):
         assert found[1][name] == pytest.approx(expected[1][name], rel=1e-3, abs=1e-5), name
 
 
-ARRANGEMENTS = {
-    "plain rows": {"packing": False},
-    "plain rows, one a forward": {"packing": False, "max_packed_tokens": 1},
-    "one completion a piece": {"max_packed_tokens": 1},
-    "groups cut in two": {"max_packed_tokens": 30},
-    "two passes": {"trainer": {"gradient_accumulation": 2}},
-    "two passes of many pieces": {"trainer": {"gradient_accumulation": 2}, "max_packed_tokens": 30},
-    "gradient checkpointing": {"checkpointing": True},
+CASES = {
+    "grpo": {},
+    "dapo": {"objective": "dapo"},
+    "released": {"key_tokens": RELEASED},
+    "selected-dapo": {"objective": "dapo", "key_tokens": {**RELEASED, "mask_kl": False}},
 }
 
 
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.fixture(scope="module")
+def expected_step(case, take_step):
+    return take_step(**case)
+
+
 @pytest.mark.parametrize(
-    ("objective", "key_tokens"),
-    [("grpo", None), ("dapo", {"top_k": 0.4}), ("grpo", RELEASED), ("dapo", {**RELEASED, "mask_kl": False})],
-    ids=["grpo", "dapo", "released", "selected-dapo"],
+    "arrangement",
+    [{"trainer": {"gradient_accumulation": 2}}, {"checkpointing": True}],
+    ids=["two passes", "gradient checkpointing"],
 )
-def test_every_arrangement_takes_the_same_step(take_step, objective, key_tokens):
-    expected = take_step(objective=objective, key_tokens=key_tokens)
-    assert expected[1]["loss"] != 0 and 0 < expected[1]["key_tokens/kept/key"] < 1
-    for name, arrangement in ARRANGEMENTS.items():
-        found = take_step(objective=objective, key_tokens=key_tokens, **arrangement)
-        try:
-            assert_same_step(found, expected)
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}") from error
+def test_runs_take_the_same_step(take_step, case, expected_step, arrangement):
+    assert 0 < expected_step[1]["key_tokens/kept/key"] < 1
+    assert_same_step(take_step(**case, **arrangement), expected_step)
+
+
+@pytest.fixture(scope="module")
+def scored_step(case, checkpoints, root, rows):
+    """Gradients and metrics of one step, and the same by packed or plain rows within a budget of tokens."""
+    trainer = make_trainer(checkpoints["qwen2_5_vl"], root, rows, **options_of(**case))
+
+    def take(**scorer):
+        vars(trainer.scorer).update({"packing": True, "max_packed_tokens": 4096, **scorer})
+        trainer._metrics["train"].clear()
+        loss, gradients = run_step(trainer, sample_step(trainer, rows))
+        return gradients, {"loss": loss, **{name: mean for name, (mean,) in trainer._metrics["train"].items()}}
+
+    return take, take()
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        {"packing": False},
+        {"packing": False, "max_packed_tokens": 1},
+        {"max_packed_tokens": 1},
+        {"max_packed_tokens": 30},
+        {"max_packed_tokens": 60},
+    ],
+    ids=str,
+)
+def test_packed_plain_and_cut_groups_take_the_same_step(scored_step, scorer):
+    take, expected = scored_step
+    assert_same_step(take(**scorer), expected)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -111,15 +146,19 @@ def test_shared_features_of_a_frozen_tower_give_the_step_of_recomputed_ones(
     assert not any("visual" in name for name in shared[0])
 
 
-def test_a_frozen_tower_runs_once_a_prompt_and_a_trained_one_once_for_the_gradient(checkpoints, root, rows):
-    for frozen, expected in ((True, 1), (False, 2)):
+def test_a_frozen_tower_sees_each_patch_once_and_a_trained_one_once_for_the_gradient(checkpoints, root, rows):
+    for frozen, passes in ((True, 1), (False, 2)):
         trainer = make_trainer(checkpoints["qwen2_5_vl"], root, rows, trainer=FOUR, freeze_vision=frozen)
-        runs = []
-        unwrap_model(trainer.model).model.visual.register_forward_hook(lambda *_, runs=runs: runs.append(True))
-        unwrap_model(trainer.ref_model).model.visual.register_forward_hook(lambda *_, runs=runs: runs.append(True))
+        patches = []
+        # a trained tower's reference has a tower of its own
+        for model in (trainer.model, trainer.ref_model):
+            unwrap_model(model).model.visual.patch_embed.register_forward_hook(
+                lambda module, inputs, output, seen=patches: seen.append(len(output))
+            )
         run_step(trainer, sample_step(trainer, rows))
-        # images and videos are encoded apart: one run for each; a trained tower's reference has a tower of its own
-        assert len(runs) == 2 * expected
+        encoder = trainer.data_collator.encoder
+        known = [len(prompt.pixel_values_ND) for prompt in map(encoder.encode, rows) if prompt.grid_thw]
+        assert sum(patches) == passes * sum(known)
 
 
 def test_bf16_takes_nearly_the_step_of_float32(take_step):

@@ -50,9 +50,7 @@ def plain_scores(model, encoder, groups, attention=None):
                 **encoder.family.forward_inputs([prompt]),
             ).logits[0, len(prompt) - 1 : -1]
             log_probs = logits.log_softmax(-1)
-            everything.append(
-                (log_probs.gather(1, tokens[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1))
-            )
+            everything.append((log_probs.gather(1, tokens[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1)))
     return everything
 
 
@@ -126,7 +124,9 @@ def test_dropping_visual_tokens_equals_masking_the_attention_to_them(setup):
         blind = make_scorer(encoder).score(model, blind_groups(groups, "drop_tokens"))
     assert_rows_equal(blind.logps_NC, [logps.detach() for logps, _ in expected])
     seen = groups[0].completions[0]
-    assert not torch.allclose(blind.logps_NC[0, : len(seen)], make_scorer(encoder).score(model, groups).logps_NC[0, : len(seen)])
+    assert not torch.allclose(
+        blind.logps_NC[0, : len(seen)], make_scorer(encoder).score(model, groups).logps_NC[0, : len(seen)]
+    )
 
 
 def test_encoded_features_stand_for_pixels(setup):
@@ -179,9 +179,7 @@ def test_shuffled_patches_equal_a_video_whose_frames_moved_in_pairs(setup, encod
         video = encode_once(encoder.family, model, video)
     with torch.no_grad():
         found = make_scorer(encoder).score(model, shuffled_groups(video, [[2, 0, 1]], "patch", encoder))
-        frames = make_scorer(encoder).score(
-            model, shuffled_groups(video, [[4, 5, 0, 1, 2, 3]], "frame", encoder)
-        )
+        frames = make_scorer(encoder).score(model, shuffled_groups(video, [[4, 5, 0, 1, 2, 3]], "frame", encoder))
     assert_rows_equal(found.logps_NC, [logps.detach() for logps, _ in expected])
     torch.testing.assert_close(frames.logps_NC, found.logps_NC, atol=1e-5, rtol=0)
 

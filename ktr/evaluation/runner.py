@@ -90,7 +90,7 @@ def evaluate(
         for number, batch in enumerate(batches)
         if any(RecordKey(row.id, view, sample) not in done for row in batch for sample in range(num_samples))
     ]
-    writer = RecordWriter(record_path) if record_path is not None else nullcontext()
+    writer = RecordWriter(record_path, sync_every=1) if record_path is not None else nullcontext()
     bar = tqdm(total=len(rows), desc=description or f"evaluate {view}", unit="row", disable=not progress)
     bar.update(len(rows) - sum(len(batch) for _, batch in todo))
     failed: list[str] = []

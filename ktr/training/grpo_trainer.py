@@ -10,7 +10,6 @@ Shapes: N completions of a micro-batch (whole groups of G), C tokens of the long
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,6 +92,8 @@ class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
         readable: whether the row of an index can be used; None uses all (see `RowSampler`).
         zero_variance: `keep` groups whose rewards are all equal (they still carry the KL term) or `mask` them.
     """
+
+    _buffered_inputs: list[GroupBatch] | None
 
     def __init__(
         self,
@@ -271,7 +272,7 @@ class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
         done = torch.zeros((), device=self.accelerator.device)
         for piece in earlier:
             # The graph of a piece is freed before the next is built; only the last one synchronises gradients.
-            with model.no_sync() if hasattr(model, "no_sync") else nullcontext():
+            with self.accelerator.no_sync(model):
                 loss = self._piece_loss(model, inputs, piece)
                 self.accelerator.backward(loss)
                 done += loss.detach()
@@ -345,8 +346,8 @@ class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
     def _log_rollout(
         self, sampled: Sequence[SampledGroup], table: RewardTable, advantages: GroupAdvantages, step: int
     ) -> None:
-        for name, values in gathered_metrics(sampled, table, advantages).items():
-            self._metrics["train"][name].append(values)
+        for name, value in gathered_metrics(sampled, table, advantages).items():
+            self._metrics["train"][name].append(value)
         if step % self.log_completions_every == 0:
             for row in gather_object(completion_rows(sampled, table, advantages, step)):
                 self.folder.append(self.folder.completions, row)

@@ -37,9 +37,7 @@ class KeyTokenAttributor:
         seed: of the run; with a step and a prompt's id it seeds that prompt's shuffles.
     """
 
-    def __init__(
-        self, scorer: GroupScorer, encoder: PromptEncoder, settings: KeyTokenSettings, *, seed: int
-    ) -> None:
+    def __init__(self, scorer: GroupScorer, encoder: PromptEncoder, settings: KeyTokenSettings, *, seed: int) -> None:
         self.scorer = scorer
         self.encoder = encoder
         self.settings = settings
@@ -79,9 +77,7 @@ class KeyTokenAttributor:
             blind = self._logps(model, blind_groups([groups[g] for g in seen], settings.blind), full_NC.shape[1])
             for g, blind_GC in zip(seen, blind, strict=True):
                 start, end = spans[g]
-                scores[g]["visual"] = visual_score(
-                    full_NC[start:end], blind_GC, valid_NC[start:end], settings.delta
-                )
+                scores[g]["visual"] = visual_score(full_NC[start:end], blind_GC, valid_NC[start:end], settings.delta)
         moving = [g for g in range(len(groups)) if "temporal" in wanted[g]]
         if moving:
             shuffles = self._shuffles(model, [groups[g] for g in moving], step, full_NC.shape[1])
@@ -95,9 +91,7 @@ class KeyTokenAttributor:
             for found, (start, end) in zip(scores, spans, strict=True)
         ]
 
-    def _shuffles(
-        self, model: nn.Module, groups: Sequence[ScoringGroup], step: int, width: int
-    ) -> list[torch.Tensor]:
+    def _shuffles(self, model: nn.Module, groups: Sequence[ScoringGroup], step: int, width: int) -> list[torch.Tensor]:
         """Log-probs `(K, G, C)` of each group under its shuffles; short videos have fewer than K of them."""
         settings = self.settings
         orders = [self._orders(group.prompt, step) for group in groups]

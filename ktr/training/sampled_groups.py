@@ -62,12 +62,12 @@ def gathered_metrics(
         row = group.prompt.row
         values["rewards/abstained"].append(float(table.total[i] is None))
         values["rewards/errors"].append(float(sum(error.position == i for error in table.errors)))
-        if table.total[i] is not None:
-            values["reward"].append(float(table.total[i]))
+        if (total := table.total[i]) is not None:
+            values["reward"].append(total)
         for name, scores in table.by_component.items():
-            if scores[i] is not None:
+            if (score := scores[i]) is not None:
                 for key in (name, f"{name}/{row.problem_type}", f"{name}/{row.modality}"):
-                    values[f"rewards/{key}/mean"].append(float(scores[i]))
+                    values[f"rewards/{key}/mean"].append(score)
         values["completions/mean_length"].append(float(len(reply.token_ids)))
         values["completions/truncated"].append(float(reply.truncated))
     for group in sampled:

@@ -9,9 +9,8 @@ Shapes: N completions over all groups, C tokens of the longest completion, B row
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,9 +69,7 @@ class GroupScorer:
         self.max_packed_tokens = max_packed_tokens
         self.packing = packing
 
-    def score(
-        self, model: nn.Module, groups: Sequence[ScoringGroup], *, capture_vision: bool = False
-    ) -> TokenScores:
+    def score(self, model: nn.Module, groups: Sequence[ScoringGroup], *, capture_vision: bool = False) -> TokenScores:
         """Scores of all completions of all groups, in order; positions past a completion's end are 0."""
         device = next(model.parameters()).device
         attention = unwrap_model(model).config.get_text_config()._attn_implementation
@@ -87,7 +84,10 @@ class GroupScorer:
         for rows in self.forwards(groups):
             batch = pack_rows(rows, prompts, completions, pad_token_id=self.pad_token_id, device=device)
             seen = [groups[row.group] for row in batch.rows]
-            with tower_outputs_of(model) if capture_vision else nullcontext([]) as tower_outputs:
+            capture: AbstractContextManager[list[VisionFeatures]] = (
+                tower_outputs_of(model) if capture_vision else nullcontext([])
+            )
+            with capture as tower_outputs:
                 output = model(
                     input_ids=batch.input_ids_BL,
                     position_ids=batch.position_ids_3BL,
@@ -98,7 +98,7 @@ class GroupScorer:
                     **self._vision_inputs(seen, device),
                 )
             if tower_outputs:
-                features = split_tower_outputs(tower_outputs, [group.prompt for group in seen], self.family.merge_size)
+                features = split_tower_outputs(tower_outputs, [group.prompt for group in seen])
                 for row, encoded in zip(batch.rows, features, strict=True):
                     captured[row.group] = encoded
             logps_NC = unpack(output.log_probs, batch, logps_NC, first_N)
@@ -172,14 +172,14 @@ def tower_outputs_of(model: nn.Module) -> Iterator[list[VisionFeatures]]:
 
 
 def split_tower_outputs(
-    outputs: Sequence[VisionFeatures], prompts: Sequence[EncodedPrompt], merge_size: int
+    outputs: Sequence[VisionFeatures], prompts: Sequence[EncodedPrompt]
 ) -> list[VisionFeatures | None]:
     """Each prompt's features, from the tower's outputs over all images and then all videos of a forward."""
     features: list[VisionFeatures | None] = [None] * len(prompts)
     kinds = [kind for kind in ("image", "video") if any(prompt.modality == kind for prompt in prompts)]
     for kind, output in zip(kinds, outputs, strict=True):
         indices = [i for i, prompt in enumerate(prompts) if prompt.modality == kind]
-        sizes = [math.prod(prompts[i].grid_thw) // merge_size**2 for i in indices]
+        sizes = [int(prompts[i].visual_mask_P.sum()) for i in indices]
         pooled = output.pooled_MH.split(sizes)
         layers = [layer.split(sizes) for layer in output.deepstack]
         for number, i in enumerate(indices):
@@ -217,9 +217,11 @@ def shuffled_groups(
         ]
     if granularity != "patch":
         raise ValueError(f"shuffle granularity {granularity!r} is unknown: use patch or frame")
-    return [
-        replace(group, prompt=permute_pixel_patches(group.prompt, order))
-        if group.features is None
-        else replace(group, features=permute_patches(group.features, group.prompt.grid_thw, order))
-        for group, order in zip(groups, orders, strict=True)
-    ]
+    return [_shuffled_patches(group, order) for group, order in zip(groups, orders, strict=True)]
+
+
+def _shuffled_patches(group: ScoringGroup, order: Sequence[int]) -> ScoringGroup:
+    if group.features is None:
+        return replace(group, prompt=permute_pixel_patches(group.prompt, order))
+    assert group.prompt.grid_thw is not None, "features were encoded from a grid"
+    return replace(group, features=permute_patches(group.features, group.prompt.grid_thw, order))

@@ -38,9 +38,7 @@ def test_batch_sizes_one_and_eight_give_identical_greedy_replies(loaded, row, tm
     ]
 
     def replies(batch_size):
-        records = evaluate(
-            engine, encoder, rows, SamplingSettings(12, 0.0), batch_size=batch_size, progress=False
-        )
+        records = evaluate(engine, encoder, rows, SamplingSettings(12, 0.0), batch_size=batch_size, progress=False)
         return [(record.reply, record.num_tokens, record.prompt_digest) for record in records]
 
     one = replies(1)

@@ -112,7 +112,7 @@ def reward_runner(settings: RewardConfig, plugins: Sequence[str] = ()) -> Reward
     for name, node in settings.components.items():
         arguments = {key: value for key, value in node.items() if key != "weight"}
         components[name] = (build(arguments, plugins=plugins), float(node.get("weight", 1.0)))
-    return RewardRunner(components)
+    return RewardRunner(components, settings.max_error_share)
 
 
 def key_token_settings(settings: KtrConfig) -> KeyTokenSettings:

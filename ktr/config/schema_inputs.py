@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ktr.config.fields import ConfigError, Node, choice, free_text, items, number
 from ktr.config.schema_sources import ROW_FORMATS, KeepConfig, SourceConfig
+from ktr.data.rows import REASONING, TASKS
 
 __all__ = ["ROW_FORMATS", "DataConfig", "ModelConfig"]
 
@@ -144,6 +145,10 @@ class DataConfig(Node):
     `subset` draws that many of them by `subset_seed`, `limit` takes the first. `prompt` is a name under conf/prompts or
     a file.
 
+    `captions_path` holds timestamped captions (rows of the format `rewatch_captions`) of the same media, for rewards and
+    tasks that need them. `sft_tasks` are what the warm-up learns from its rows, together: `reasoning` (the rationale and
+    the answer), `direct` (the answer alone), `captioning` (each video's captions).
+
     `cache` is a folder of decoded media, read and filled, at most `cache_gb` large. `workers` processes decode ahead of
     training; `memory_gb` bounds what they hold ready, all together.
 
@@ -162,6 +167,8 @@ class DataConfig(Node):
     keep: KeepConfig = field(default_factory=KeepConfig)
     subset: int | None = number(None, ge=1)
     subset_seed: int = number(0, ge=0)
+    captions_path: str | None = free_text()
+    sft_tasks: list[str] = items(REASONING)
     media_root: str | None = free_text()
     prompt: str = free_text("toy")
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
@@ -181,6 +188,8 @@ class DataConfig(Node):
             raise ConfigError("path", f"is required with data={self.name}: a file of rows")
         if self.mix and (self.path or self.format == "toy"):
             raise ConfigError("mix", "takes the place of path: set one of them (data=mix has no path)")
+        if not self.sft_tasks or any(task not in TASKS for task in self.sft_tasks):
+            raise ConfigError("sft_tasks", f"must list some of {', '.join(TASKS)}, not {self.sft_tasks}")
         if self.mix_rows is not None and not any(source.weight is not None for source in self.mix):
             raise ConfigError("mix_rows", "needs the weights of data.mix")
         if len({source.weight is None for source in self.mix}) > 1:

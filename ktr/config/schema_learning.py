@@ -13,8 +13,26 @@ SIGNALS = ("entropy", "visual", "temporal")
 
 
 @dataclass
+class TemporalRewardConfig(Node):
+    """T-GRPO's bonus (Video-R1, arXiv 2503.21776): right replies earn `alpha` where the mean accuracy of their group is
+    at least `mu` times that of completions sampled on shuffled frames. Right is an accuracy above `threshold`.
+
+    Example::
+
+        python train.py reward=t_grpo reward.temporal.alpha=0.2 reward.temporal.mu=1.0
+    """
+
+    alpha: float = number(0.3, ge=0)
+    mu: float = number(0.8, ge=0)
+    threshold: float = number(0.1, ge=0, lt=1)
+
+
+@dataclass
 class RewardConfig(Node):
     """Weighted reward components by name; each is an object built from its `_target_` and plain arguments.
+
+    A component that raises abstains for that row; when more than `max_error_share` of all scores raised, the run stops.
+    A component that is 0, or 1, on every completion for `alarm_steps` steps in a row is warned about.
 
     Example::
 
@@ -23,8 +41,13 @@ class RewardConfig(Node):
 
     name: str = "accuracy_format"
     components: dict[str, Any] = field(default_factory=dict)
+    temporal: TemporalRewardConfig = field(default_factory=TemporalRewardConfig)
+    max_error_share: float = number(0.05, ge=0, le=1)
+    alarm_steps: int = number(50, ge=1)
 
     def check(self) -> None:
+        if self.temporal != TemporalRewardConfig() and "temporal" not in self.components:
+            raise ConfigError("temporal", "has no effect without a component temporal; reward=t_grpo has one")
         for name, component in self.components.items():
             key = f"components.{name}"
             if not isinstance(component, Mapping) or "_target_" not in component:
@@ -162,6 +185,9 @@ class GrpoConfig(OptimizationConfig):
     (grpo 0.2; dapo 0.2 and 0.28; gspo 3e-4 and 4e-4), `cispo_cap` bounds cispo's weight, `kl_clamp` the log-ratio
     (Video-R1: 10).
 
+    Groups whose rewards are all equal have no advantages: `zero_variance` says whether to keep them (they carry the KL
+    term), to mask them, or to resample their completions up to `resample_limit` times and mask what is still equal.
+
     Example::
 
         python train.py trainer.objective=dapo trainer.epsilon_high=0.28 trainer.beta=0
@@ -179,7 +205,8 @@ class GrpoConfig(OptimizationConfig):
     kl_estimator: str = choice("k3", "k1", "k2", "k3")
     kl_clamp: float | None = number(None, gt=0)
     scale_advantages: bool = True
-    zero_variance: str = choice("keep", "keep", "mask")
+    zero_variance: str = choice("keep", "keep", "mask", "resample")
+    resample_limit: int = number(3, ge=1)
     packing: bool = True
     max_packed_tokens: int | None = number(None, ge=64)
     log_completions_every: int = number(10, ge=1)

@@ -17,6 +17,8 @@ from ktr.config.schema_eval import EvalConfig
 from ktr.config.schemas import EvaluateConfig, PredictConfig, RunConfig, TrainConfig
 
 ConfigT = TypeVar("ConfigT", bound=RunConfig)
+# The component that calls any `module:function`: what it names is held to the rules of `_target_`.
+FUNCTION_REWARD = "ktr.rewards.signatures.FunctionReward"
 
 
 @overload
@@ -53,6 +55,7 @@ def check_files(config: RunConfig) -> None:
         "data.path": data.path,
         "data.sft_path": data.sft_path,
         "data.eval_path": data.eval_path,
+        "data.captions_path": data.captions_path,
         "data.media_root": data.media_root,
         "model.path": config.model.path if _looks_local(config.model.path) else None,
     }
@@ -114,6 +117,8 @@ def _check_target(name: Any, key: str, plugins: Sequence[str]) -> None:
 def _check_component(node: Mapping[str, Any], key: str, plugins: Sequence[str]) -> None:
     for nested_key, target in _targets(node, key):
         _check_target(target, nested_key, plugins)
+    if node["_target_"] == FUNCTION_REWARD:
+        _check_target(str(node.get("function", "")).replace(":", "."), f"{key}.function", plugins)
     if not node["_target_"].startswith("ktr.rewards."):
         return  # Others may import torch: their arguments are checked when they are built.
     try:

@@ -32,6 +32,7 @@ from ktr.data.exporters import plain_record, write_lines
 from ktr.data.inspection import (
     BOUNDS,
     PRELOADED,
+    PRELOADED_WITH_MODEL,
     Finding,
     InspectionSettings,
     InspectionTask,
@@ -137,7 +138,7 @@ def _findings(
         workers=min(limits.workers, max(len(left), 1)),
         limit_s=limits.seconds,
         memory_bytes=limits.memory_bytes,
-        preload=PRELOADED,
+        preload=PRELOADED if settings.model_path is None else PRELOADED_WITH_MODEL,
     )
     bar = tqdm(total=len(tasks), initial=resumed, desc="doctor", unit="file", disable=not progress, dynamic_ncols=True)
     bad = sum(finding.reason is not None for finding in findings.values())

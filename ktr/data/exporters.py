@@ -14,7 +14,7 @@ from ktr.reporting.files import write_atomic
 
 COLUMNS = (
     "id", "question", "video", "image", "start", "end", "problem_type", "options", "answer", "rationale", "duration",
-    "source", "category",
+    "source", "category", "captions",
 )  # fmt: skip
 
 
@@ -35,13 +35,14 @@ def plain_record(row: Row) -> dict[str, Any]:
         "duration": row.duration,
         "source": row.source or None,
         "category": row.category,
+        "captions": row.captions,
     }
     assert tuple(values) == COLUMNS
     return {name: value for name, value in values.items() if value is not None}
 
 
 def video_r1_record(row: Row) -> dict[str, Any]:
-    """A row in Video-R1's published schema, which has no place for `duration` and `category`.
+    """A row in Video-R1's published schema, which has no place for `duration`, `category` and `captions`.
 
     Raises:
         ValueError: the row asks about a part of a video, which the schema cannot say.

@@ -25,7 +25,18 @@ from ktr.data.hub import is_hub_address, read_hub
 from ktr.data.paths import resolve_media
 from ktr.data.prompts import clock
 from ktr.data.records import Record, read_records
-from ktr.data.rows import MEDIA_KINDS, MULTIPLE_CHOICE, Media, Row, RowError, duplicate_ids, label_options
+from ktr.data.rows import (
+    CAPTIONING,
+    MEDIA_KINDS,
+    MULTIPLE_CHOICE,
+    REASONING,
+    Media,
+    Row,
+    RowError,
+    duplicate_ids,
+    label_options,
+)
+from ktr.data.tasks import CAPTIONING_QUESTION
 
 __all__ = ["FORMATS", "iter_rows", "load_rows", "resolve_media"]
 
@@ -187,14 +198,16 @@ def rewatch_captions(fields: Fields) -> Row:
     return _row(
         fields,
         identity=fields.identity("problem_id", "id") if "id" in fields.data else video,
-        question="Describe what happens in the video, event by event, each with its start and end time.",
+        question=CAPTIONING_QUESTION,
         media=Media("video", video),
-        problem_type="captioning",
+        problem_type=CAPTIONING,
         options=(),
         answer="\n".join(lines),
         duration=duration,
         source="ReWatch-Caption",
-        category="captioning",
+        category=CAPTIONING,
+        captions="\n".join(lines),
+        task=CAPTIONING,
     )
 
 
@@ -215,6 +228,8 @@ def plain(fields: Fields) -> Row:
         duration=fields.number("duration"),
         source=fields.optional("source", "data_source") or "",
         category=declared if (category := fields.optional("category")) is None else category,
+        task=CAPTIONING if declared == CAPTIONING else REASONING,
+        captions=fields.optional("captions"),
     )
 
 

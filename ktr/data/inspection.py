@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from ktr.models.prompt_encoder import PromptEncoder
 
 PRELOADED = ("ktr.data.media", "ktr.data.pyav_reader", "ktr.data.frame_store")
+PRELOADED_WITH_MODEL = (
+    *PRELOADED,
+    "ktr.models.prompt_encoder",
+    "transformers.models.auto.processing_auto",
+    "transformers.models.qwen2_vl.processing_qwen2_vl",
+    "transformers.models.qwen2_5_vl.processing_qwen2_5_vl",
+    "transformers.models.qwen3_vl.processing_qwen3_vl",
+)
 TOO_LONG, BAD_PROMPT, BOUNDS = "prompt_too_long", "bad_prompt", "bounds"
 
 

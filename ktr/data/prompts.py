@@ -9,13 +9,14 @@ from typing import Any
 
 import yaml
 
-from ktr.data.rows import Row
+from ktr.data.rows import REASONING, TASKS, Row
 
 PROMPT_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "prompts"
 DEFAULT = "default"
 _PLACEHOLDER = re.compile(r"\{(question|options|instruction|duration|rationale|answer)\}")
 _TEXT_PLACES = ("question", "options", "instruction", "duration")
 _TARGET_PLACES = ("rationale", "answer")
+_KEYS = ("text", "options", "instructions", "reply")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class PromptTemplate:
         options: what `{options}` becomes for a row that has some, with `{options}` for the lines, one an option.
         instructions: what `{instruction}` becomes by problem type; `default` is for types not listed.
         reply: the supervised reply, with `{rationale}` and `{answer}`.
+        tasks: other wordings for rows of other tasks than `reasoning` (see `ktr.data.rows.TASKS`).
     """
 
     name: str
@@ -35,6 +37,7 @@ class PromptTemplate:
     options: str = "\n{options}"
     instructions: dict[str, str] = field(default_factory=dict)
     reply: str = "<think>{rationale}</think><answer>{answer}</answer>"
+    tasks: dict[str, PromptTemplate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for where, text, places in (("text", self.text, _TEXT_PLACES), ("reply", self.reply, _TARGET_PLACES)):
@@ -74,6 +77,8 @@ class PromptTemplate:
         Raises:
             ValueError: when the template states the duration and none is known.
         """
+        if row.task in self.tasks:
+            return self.tasks[row.task].render(row, duration)
         values = {
             "question": row.question.strip(),
             "options": self._options(row),
@@ -87,13 +92,28 @@ class PromptTemplate:
         return _fill(self.text, values).strip()
 
     def target(self, row: Row) -> str:
-        """The reply that supervised training teaches for a row."""
+        """The reply that supervised training teaches for a row.
+
+        Raises:
+            ValueError: the reply holds a rationale, and the row has none; or this prompt does not word the row's task.
+        """
+        if row.task in self.tasks:
+            return self.tasks[row.task].target(row)
+        if row.task != REASONING and "{rationale}" in self.reply:
+            raise ValueError(
+                f"row {row.id!r}: prompt {self.name!r} has no wording for the task {row.task!r}; it has "
+                f"{', '.join([REASONING, *self.tasks])}: add it under `tasks`, or take it out of data.sft_tasks"
+            )
         if "{rationale}" in self.reply and row.rationale is None:
             raise ValueError(
                 f"row {row.id!r} has no rationale, which the reply of prompt {self.name!r} holds; "
                 "use rows with one, or the prompt 'direct'"
             )
         return _fill(self.reply, {"rationale": row.rationale or "", "answer": row.answer})
+
+    def wants_rationale(self, row: Row) -> bool:
+        """Whether the supervised reply to a row holds its reasoning."""
+        return "{rationale}" in self.tasks.get(row.task, self).reply
 
     def _options(self, row: Row) -> str:
         return _fill(self.options, {"options": "\n".join(row.options)}) if row.options else ""
@@ -112,18 +132,30 @@ def _fill(text: str, values: dict[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values.get(match.group(1), match.group(0)), text)
 
 
-def _fields(content: Any, path: Path) -> dict[str, Any]:
-    known = {"text", "options", "instructions", "reply"}
+def _fields(content: Any, path: Path, known: tuple[str, ...] = (*_KEYS, "tasks")) -> dict[str, Any]:
     if not isinstance(content, dict) or "text" not in content:
         raise ValueError(f"{path}: a prompt file is a mapping with at least `text`")
-    unknown = set(content) - known
+    unknown = set(content) - set(known)
     if unknown:
         raise ValueError(f"{path}: unknown key {sorted(unknown)[0]!r}; known: {', '.join(sorted(known))}")
     for key, value in content.items():
-        wanted = dict if key == "instructions" else str
+        wanted = dict if key in ("instructions", "tasks") else str
         if not isinstance(value, wanted):
             raise ValueError(f"{path}: {key!r} must be {'a mapping' if wanted is dict else 'text'}")
-    return dict(content)
+    return {**content, "tasks": _tasks(content, path)}
+
+
+def _tasks(content: dict[str, Any], path: Path) -> dict[str, PromptTemplate]:
+    """The wordings of other tasks, each a prompt of its own; options and instructions are the file's unless given."""
+    known = [task for task in TASKS if task != REASONING]
+    shared = {key: content[key] for key in ("options", "instructions") if key in content}
+    tasks = {}
+    for task, wording in content.get("tasks", {}).items():
+        if task not in known:
+            raise ValueError(f"{path}: unknown task {task!r}; known: {', '.join(known)}")
+        fields = _fields(wording, path, _KEYS)
+        tasks[task] = PromptTemplate(name=f"{path.stem}, {task}", **(shared | fields))
+    return tasks
 
 
 load_template = PromptTemplate.load

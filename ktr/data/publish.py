@@ -35,6 +35,7 @@ MEANINGS = {
     "duration": "seconds of the whole video",
     "source": "data set the row comes from",
     "category": "kind of question",
+    "captions": "what happens in the video, a line an event with its times, where it is known",
 }
 
 

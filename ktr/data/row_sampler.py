@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch.utils.data import Sampler
@@ -74,7 +75,10 @@ class RowSampler(Sampler[int]):
         missing = self.num_batches
         while missing:
             num_read = 0
-            for index in torch.randperm(self.num_rows, generator=generator).tolist():
+            order = torch.randperm(self.num_rows, generator=generator).tolist()
+            if isinstance(self.readable, ReadableRows):
+                self.readable.look_ahead(order)
+            for index in order:
                 if self.readable is not None and not self.readable(index):
                     continue
                 num_read += 1
@@ -103,7 +107,9 @@ class ReadableRows:
     Args:
         rows: all rows of the stage.
         load: reads a row's media, raising `MediaError`; its cache serves the step that follows.
-        on_skip: told about each skipped row, once.
+        on_skip: told about each skipped row, once, in the order of the rows' turns.
+        ahead: rows whose media are read in threads before their turn; 0 reads each when its turn comes.
+        threads: how many read ahead. Decoders let other threads run while they work.
     """
 
     def __init__(
@@ -111,16 +117,40 @@ class ReadableRows:
         rows: Sequence[Row],
         load: Callable[[Row], object],
         on_skip: Callable[[Row, MediaError], None] | None = None,
+        *,
+        ahead: int = 0,
+        threads: int = 2,
     ) -> None:
         self.rows = rows
         self.load = load
         self.on_skip = on_skip
+        self.ahead = ahead
+        self.threads = threads
         self.verdicts: dict[int, bool] = {}
+        self._coming: Iterator[int] = iter(())
+        self._reading: dict[int, Future[object]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def look_ahead(self, order: Sequence[int]) -> None:
+        """Tells the order of the coming turns, so that media can be read before them."""
+        self._coming = iter(order)
+
+    def _read_ahead(self) -> None:
+        while len(self._reading) < self.ahead and (index := next(self._coming, None)) is not None:
+            if index not in self.verdicts:
+                self._pool = self._pool or ThreadPoolExecutor(self.threads, thread_name_prefix="read-ahead")
+                self._reading[index] = self._pool.submit(self.load, self.rows[index])
 
     def __call__(self, index: int) -> bool:
+        reading = self._reading.pop(index, None)
+        self._read_ahead()
+        reading = reading or self._reading.pop(index, None)
         if index not in self.verdicts:
             try:
-                self.load(self.rows[index])
+                if reading is None:
+                    self.load(self.rows[index])
+                else:
+                    reading.result()
                 self.verdicts[index] = True
             except MediaError as error:
                 self.verdicts[index] = False

@@ -11,6 +11,8 @@ from pathlib import Path
 
 MULTIPLE_CHOICE = "multiple choice"
 MEDIA_KINDS = ("video", "image")
+# What a reply to a row is to hold: its reasoning and the answer, the answer alone, or timestamped captions.
+REASONING, DIRECT, CAPTIONING = TASKS = ("reasoning", "direct", "captioning")
 # Annotated ends are often rounded up to whole seconds.
 DURATION_SLACK = 1.0
 
@@ -94,6 +96,8 @@ class Row:
         rationale: the reasoning a supervised target holds, without tags.
         duration: seconds of the whole video, as the data say.
         category: kind of question, for tables by kind.
+        captions: what happens in the media, a line an event with its times; for judges and for captioning.
+        task: one of `TASKS`; prompts may word each of them in its own way.
 
     Raises:
         RowError: when the row could not be asked or scored.
@@ -109,6 +113,8 @@ class Row:
     duration: float | None = None
     source: str = ""
     category: str = ""
+    captions: str | None = None
+    task: str = REASONING
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -121,6 +127,8 @@ class Row:
             raise self._wrong("answer", "the gold answer is empty, so no reply could be right")
         if self.problem_type == MULTIPLE_CHOICE:
             self._check_options()
+        if self.task not in TASKS:
+            raise self._wrong("task", f"unknown task {self.task!r}; known: {', '.join(TASKS)}")
         for name, text in (("question", self.question), ("answer", self.answer), ("rationale", self.rationale or "")):
             self._check_text(name, text)
         for option in self.options:

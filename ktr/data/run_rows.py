@@ -14,6 +14,7 @@ from ktr.data.importers import load_rows
 from ktr.data.paths import MediaError, resolve_media
 from ktr.data.rows import Row, RowError
 from ktr.data.selection import Keep, draw_subset, keep_rows, mix_rows
+from ktr.data.tasks import captions_by_path, task_rows, with_captions
 
 if TYPE_CHECKING:
     from ktr.data.toy_world import ToyWorld
@@ -59,6 +60,12 @@ def load_run_rows(settings: DataConfig, *, stages: Sequence[str], eval_splits: S
             key = "data.path" if stage == "rl" else f"data.{stage}_path"
             raise ValueError(f"stage {stage} has no rows: set {key} to a file of rows")
         rows[stage] = _checked(source_rows(settings, path), settings, path or "data.mix")
+    if settings.captions_path is not None:
+        captions = captions_by_path(load_rows("rewatch_captions", settings.captions_path))
+        for stage in ("sft", "rl"):
+            rows[stage] = with_captions(rows[stage], captions, settings.captions_path)
+    if rows["sft"]:
+        rows["sft"] = task_rows(rows["sft"], settings.sft_tasks)
     return RunRows(rows["sft"], rows["rl"], rows["eval"], media_root(settings))
 
 
@@ -130,6 +137,8 @@ def _toy_rows(settings: DataConfig, stages: Sequence[str], eval_splits: Sequence
     sft = _checked(annotated, settings, "the toy world") if "sft" in stages else []
     train = _checked(world.rows("train"), settings, "the toy world") if "rl" in stages else []
     held_out = [row for split in eval_splits for row in world.rows(split)] if "eval" in stages else []
+    if sft:
+        sft = task_rows(sft, settings.sft_tasks)
     return RunRows(sft, train, _checked(held_out, settings, "the toy world"), world.root, world)
 
 

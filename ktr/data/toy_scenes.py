@@ -280,6 +280,17 @@ def rationale(scene: Scene, question: Question) -> str:
     return join_words(rationale_words(question, facts))
 
 
+def events(scene: Scene) -> list[tuple[float, float, str]]:
+    """What happens in a scene: start and end as shares of its duration, and a sentence in the toy world's words."""
+    facts = read_facts(scene)
+    assert facts is not None, "the pictures are in an order that can be described"
+    number = "is a" if facts.count == 1 else f"are {COUNTS[facts.count - 1]}"
+    if facts.direction is not None:
+        return [(0.0, 1.0, f"there {number} {facts.color} {facts.shape}. it moves {facts.direction}.")]
+    colors = (facts.color, str(facts.last_color))
+    return [(i / 2, (i + 1) / 2, f"there {number} {color} {facts.shape}.") for i, color in enumerate(colors)]
+
+
 @dataclass(frozen=True)
 class WordTruth:
     """For each word of a reference (rationale, full stop, answer), what it rests on.

@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from ktr.data.prompts import clock
 from ktr.data.rows import Media, Row
 from ktr.data.toy_clips import DURATION, write_clips
 from ktr.data.toy_scenes import (
@@ -24,6 +25,7 @@ from ktr.data.toy_scenes import (
     Question,
     Scene,
     answer_word,
+    events,
     rationale,
     read_facts,
     sample_questions,
@@ -205,6 +207,10 @@ def _make_row(clip: str, scene: Scene, question: Question) -> Row:
         duration=DURATION,
         source="toy",
         category=question.kind,
+        captions="\n".join(
+            f"{clock(start * DURATION, DURATION)}-{clock(end * DURATION, DURATION)}: {text}"
+            for start, end, text in events(scene)
+        ),
     )
 
 

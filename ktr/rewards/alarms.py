@@ -35,3 +35,7 @@ class ConstantRewardAlarm:
         length = length + 1 if previous == value else 1
         self._streaks[name] = (value, length)
         return f"reward {name} was {value:g} on every completion for {length} steps" if length == self.steps else None
+
+    def streak(self, name: str) -> int:
+        """For how many steps in a row the component has been all 0 or all 1."""
+        return self._streaks.get(name, (0.0, 0))[1]

@@ -39,6 +39,11 @@ def check_columns(reward: RewardFunction, columns: Iterable[str], name: str = ""
         )
 
 
+def takes(reward: RewardFunction, column: str) -> bool:
+    """Whether `reward` declares an argument of this name."""
+    return column in inspect.signature(reward).parameters
+
+
 def load_reward(reference: str) -> RewardFunction:
     """The callable at `package.module:function`, in TRL's form. Raises ValueError when there is none.
 

@@ -22,24 +22,26 @@ from transformers import PreTrainedModel, ProcessorMixin, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from ktr.attribution.settings import KeyTokenSettings
-from ktr.attribution.views import shuffle_seed
 from ktr.attribution.weights import share_metrics
 from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
 from ktr.models.feature_store import FeatureStore
 from ktr.models.loading import vision_is_frozen
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
-from ktr.rewards.runner import RewardRunner, RewardTable
+from ktr.rewards.runner import RewardRunner
 from ktr.rollout.engine import RolloutEngine, SamplingSettings
-from ktr.training.advantages import GroupAdvantages, group_advantages
+from ktr.training.advantages import GroupAdvantages
 from ktr.training.arguments import refuse_unsupported
 from ktr.training.data_wait import TimesData
 from ktr.training.key_tokens import KeyTokenAttributor
 from ktr.training.objective import LossDenominators, MaskedMean, policy_loss
 from ktr.training.objective_settings import ObjectiveSettings
+from ktr.training.reward_watch import RewardWatch
+from ktr.training.rollouts import GroupSampler, Rollout
 from ktr.training.run_folder import RunFolder
-from ktr.training.sampled_groups import SampledGroup, completion_rows, gathered_metrics, reward_columns
+from ktr.training.sampled_groups import SampledGroup, completion_rows, gathered_metrics
 from ktr.training.scoring import GroupScorer, ScoringGroup, TokenScores, encode_once, valid_tokens
+from ktr.training.shuffled_rollouts import ShuffledRollouts, wants_shuffled
 
 # Objectives whose mean is over tokens, so that selected tokens must be counted over the whole step.
 TOKEN_MEANS = ("bnpo", "dapo", "cispo")
@@ -90,7 +92,9 @@ class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
         rollout: builds the engine from the (PEFT-wrapped) policy.
         rewards: scores completions; None from a component abstains.
         readable: whether the row of an index can be used; None uses all (see `RowSampler`).
-        zero_variance: `keep` groups whose rewards are all equal (they still carry the KL term) or `mask` them.
+        zero_variance: `keep` groups whose rewards are all equal (they still carry the KL term), `mask` them, or
+            `resample` their completions up to `resample_limit` times and mask those that are still equal.
+        alarm_steps: steps after which a reward that is the same on all completions is warned about.
     """
 
     _buffered_inputs: list[GroupBatch] | None
@@ -113,13 +117,15 @@ class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
         packing: bool = True,
         scale_advantages: str = "group",
         zero_variance: str = "keep",
+        resample_limit: int = 1,
+        alarm_steps: int = 50,
         log_completions_every: int = 1,
         readable: Callable[[int], bool] | None = None,
         peft_config: PeftConfig | None = None,
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         refuse_unsupported(arguments, objective, sampling)
-        self.rewards = rewards
+        compares_orders = wants_shuffled(rewards)
         self.readable = readable
         super().__init__(
             model=model,
@@ -143,15 +149,30 @@ class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
         self.counts_selected = (
             objective.normalize == "selected" and objective.objective in TOKEN_MEANS and bool(key_tokens.signals)
         )
-        self.sampling = sampling
         self.engine = rollout(self.model)
+        comparison = None
+        if compares_orders:
+            half = self.num_generations // 2
+            comparison = ShuffledRollouts(encoder, rewards, num_completions=half, seed=arguments.seed)
+        self.group_sampler = GroupSampler(
+            self.engine,
+            rewards,
+            sampling,
+            num_completions=self.num_generations,
+            scale=scale_advantages,
+            seed=arguments.seed,
+            rank=self.accelerator.process_index,
+            resample_limit=resample_limit if zero_variance == "resample" else 0,
+            shuffled=comparison,
+            autocast=self.accelerator.autocast,
+        )
+        self.reward_watch = RewardWatch(alarm_steps, is_main=folder.is_main)
         self.folder = folder
         # A tower that does not learn is run once a prompt: policy, reference and views share its features.
         self.vision_frozen = vision_is_frozen(self.model)
         self.feature_store: FeatureStore | None = None
         if self.vision_frozen and encoder.frame_store is not None:
             self.feature_store = FeatureStore(encoder.frame_store.store, self.model, encoder.family, processor)
-        self.scale_advantages = scale_advantages
         self.zero_variance = zero_variance
         self.log_completions_every = log_completions_every
         self._loss_metrics: list[dict[str, MaskedMean]] = []
@@ -177,20 +198,9 @@ class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
     # One prompt a group, videos too, and rewards that may abstain or fail.
     def _generate_and_score_completions(self, prompts: list[EncodedPrompt]) -> list[GroupBatch]:
         step = self.state.global_step
-        seed = shuffle_seed(self.args.seed, step, f"rollout {self.accelerator.process_index}")
-        with self.accelerator.autocast():
-            completions = self.engine.generate(prompts, self.num_generations, self.sampling, seed)
-        sampled = [SampledGroup(prompt, replies) for prompt, replies in zip(prompts, completions, strict=True)]
-        table = self.rewards.score(
-            [group.prompt.row.question for group in sampled for _ in group.completions],
-            [reply.text for group in sampled for reply in group.completions],
-            **reward_columns(sampled),
-        )
-        rewards = [float("nan") if total is None else total for total in table.total]
-        advantages = group_advantages(
-            torch.tensor(rewards).view(len(sampled), self.num_generations), scale=self.scale_advantages
-        )
-        self._log_rollout(sampled, table, advantages, step)
+        rollout = self.group_sampler(prompts, step)
+        sampled, advantages = rollout.sampled, rollout.advantages
+        self._log_rollout(rollout, step)
         size = len(sampled) // self.args.steps_per_generation
         batches = [
             self._group_batch(sampled, advantages, range(start, start + size), step)
@@ -343,13 +353,13 @@ class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
             self._metrics["train"][f"key_tokens/{name}"].append(share)
         self._loss_metrics, self._key_counts = [], []
 
-    def _log_rollout(
-        self, sampled: Sequence[SampledGroup], table: RewardTable, advantages: GroupAdvantages, step: int
-    ) -> None:
-        for name, value in gathered_metrics(sampled, table, advantages).items():
+    def _log_rollout(self, rollout: Rollout, step: int) -> None:
+        for name, value in {**gathered_metrics(rollout), **self.reward_watch(rollout.table)}.items():
             self._metrics["train"][name].append(value)
+        for row in gather_object(rollout.errors):
+            self.folder.append(self.folder.path / "reward_errors.jsonl", row)
         if step % self.log_completions_every == 0:
-            for row in gather_object(completion_rows(sampled, table, advantages, step)):
+            for row in gather_object(completion_rows(rollout, step)):
                 self.folder.append(self.folder.completions, row)
 
 

@@ -13,12 +13,15 @@ from transformers.utils.logging import disable_progress_bar
 
 from ktr import components
 from ktr.config.schemas import TrainConfig
+from ktr.data.prompts import PromptTemplate
 from ktr.data.run_rows import RunRows, load_run_rows
 from ktr.evaluation.stage import evaluation_stage
 from ktr.models.toy_model import ToySize, build_toy_checkpoint
 from ktr.rewards import check_problem_types
+from ktr.rewards.signatures import takes
 from ktr.training.run_folder import RunFolder, versions
 from ktr.training.sampled_groups import REWARD_COLUMNS
+from ktr.training.shuffled_rollouts import COLUMN, wants_shuffled
 from ktr.training.stages import free_memory, reinforcement_stage, supervised_stage
 from ktr.training.tracker import tracking
 
@@ -38,6 +41,7 @@ def run(config: TrainConfig, run_dir: Path) -> Path:
         asked = config.stages if config.eval.every_steps is None else [*config.stages, "eval"]
         rows = load_run_rows(config.data, stages=asked, eval_splits=config.eval.splits, cache=_toy_clips(config))
         _check_rewards(config, rows)
+        _check_targets(config, rows)
         start = _start(config, folder)
     checkpoints: dict[str, Path | str] = {"base": start}
     with tracking(**asdict(config.logger), run_dir=folder.path, config=settings, is_main=folder.is_main) as tracker:
@@ -78,8 +82,27 @@ def _start(config: TrainConfig, folder: RunFolder) -> Path | str:
 def _check_rewards(config: TrainConfig, rows: RunRows) -> None:
     """Finds a reward that cannot score these rows before a model is loaded."""
     check_problem_types(row.problem_type for stage in (rows.rl, rows.eval) for row in stage)
-    if "rl" in config.stages:
-        components.reward_runner(config.reward, config.plugins).check_columns(REWARD_COLUMNS)
+    if "rl" not in config.stages:
+        return
+    rewards = components.reward_runner(config.reward, config.plugins)
+    shuffled = (COLUMN,) if wants_shuffled(rewards) else ()
+    missing = sum(row.captions is None for row in rows.rl)
+    wanting = [name for name, (function, _) in rewards.components.items() if takes(function, "captions")]
+    if wanting and missing == len(rows.rl):
+        raise ValueError(
+            f"the reward {wanting[0]!r} needs the captions of each row's video, and no row has any: set "
+            "data.captions_path to a file of timestamped captions"
+        )
+    if wanting and missing:
+        logger.warning("%d of %d rows have no captions, which %s needs", missing, len(rows.rl), wanting[0])
+    rewards.check_columns([*REWARD_COLUMNS, *shuffled])
+
+
+def _check_targets(config: TrainConfig, rows: RunRows) -> None:
+    """Finds a row that the warm-up could not learn from before a model is loaded."""
+    template = PromptTemplate.load(config.data.prompt)
+    for row in rows.sft:
+        template.target(row)
 
 
 def _toy_clips(config: TrainConfig) -> Path:

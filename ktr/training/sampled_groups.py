@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import gather_object
 
 from ktr.models.prompt_encoder import EncodedPrompt
-from ktr.rewards.runner import RewardTable
 from ktr.rollout.engine import Completion
-from ktr.training.advantages import GroupAdvantages
+
+if TYPE_CHECKING:
+    from ktr.training.rollouts import Rollout
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +29,11 @@ class SampledGroup:
 
 # Columns that every reward is given, one value a completion, beside `prompts` and `completions`.
 REWARD_COLUMNS = (
-    "id", "question", "problem_type", "options", "answer", "category", "modality", "duration", "source",
+    "id", "question", "problem_type", "options", "answer", "category", "modality", "duration", "source", "captions",
     "completion_ids", "truncated", "group",
+)  # fmt: skip
+_ROW_COLUMNS = (
+    "id", "question", "problem_type", "answer", "category", "modality", "duration", "source", "captions",
 )  # fmt: skip
 
 
@@ -39,7 +43,7 @@ def reward_columns(sampled: Sequence[SampledGroup]) -> dict[str, list[Any]]:
     for number, group in enumerate(sampled):
         row = group.prompt.row
         for reply in group.completions:
-            for name in ("id", "question", "problem_type", "answer", "category", "modality", "duration", "source"):
+            for name in _ROW_COLUMNS:
                 columns[name].append(getattr(row, name))
             columns["options"].append(list(row.options))
             columns["completion_ids"].append(list(reply.token_ids))
@@ -48,14 +52,14 @@ def reward_columns(sampled: Sequence[SampledGroup]) -> dict[str, list[Any]]:
     return columns
 
 
-def gathered_metrics(
-    sampled: Sequence[SampledGroup], table: RewardTable, advantages: GroupAdvantages
-) -> dict[str, float]:
+def gathered_metrics(rollout: Rollout) -> dict[str, float]:
     """Means over the completions and groups of ALL ranks; a mean of nothing is left out.
 
     Rewards are logged by component, then by problem type and modality; `rewards/errors` counts components that raised.
-    Lengths are those of the full completions.
+    Lengths are those of the full completions. `groups/resampled` is the share of groups that were sampled again,
+    `groups/zero_variance` of those that go into the loss without a spread.
     """
+    sampled, table, advantages = rollout.sampled, rollout.table, rollout.advantages
     values: dict[str, list[float]] = defaultdict(list)
     replies = [(group, reply) for group in sampled for reply in group.completions]
     for i, (group, reply) in enumerate(replies):
@@ -73,8 +77,11 @@ def gathered_metrics(
     for group in sampled:
         distinct = len({tuple(reply.token_ids) for reply in group.completions})
         values["completions/distinct"].append(distinct / len(group.completions))
+    values["groups/resampled"] += [float(tries > 1) for tries in rollout.tries_N]
     values["groups/zero_variance"] += [float(flat) for flat in advantages.zero_variance_N.tolist()]
     values["reward_std"] += [std for std in advantages.std_N.tolist() if std == std]
+    for name, of_groups in rollout.comparison.items():
+        values[name] += of_groups
     gathered: dict[str, list[float]] = defaultdict(list)
     for of_rank in gather_object([dict(values)]):
         for name, numbers in of_rank.items():
@@ -82,13 +89,12 @@ def gathered_metrics(
     return {name: sum(numbers) / len(numbers) for name, numbers in sorted(gathered.items()) if numbers}
 
 
-def completion_rows(
-    sampled: Sequence[SampledGroup], table: RewardTable, advantages: GroupAdvantages, step: int
-) -> list[dict[str, Any]]:
+def completion_rows(rollout: Rollout, step: int) -> list[dict[str, Any]]:
     """One line a completion: what was asked and shown, what was replied, what each reward said."""
+    table = rollout.table
     rows = []
     i = 0
-    for number, group in enumerate(sampled):
+    for number, group in enumerate(rollout.sampled):
         row, frames = group.prompt.row, group.prompt.frames
         for place, reply in enumerate(group.completions):
             rows.append(
@@ -103,8 +109,10 @@ def completion_rows(
                     "truncated": reply.truncated,
                     "reward": table.total[i],
                     "rewards": {name: scores[i] for name, scores in table.by_component.items()},
-                    "advantage": float(advantages.advantages_NG[number, place]),
+                    "advantage": float(rollout.advantages.advantages_NG[number, place]),
                 }
             )
+            if rollout.shuffled[number] is not None:
+                rows[-1]["shuffled_accuracy"] = rollout.shuffled[number]
             i += 1
     return rows

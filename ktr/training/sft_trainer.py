@@ -90,7 +90,7 @@ def supervised_trainer(
     Raises:
         ValueError: a row has no rationale to learn from.
     """
-    missing = [row.id for row in rows if row.rationale is None]
+    missing = [row.id for row in rows if row.rationale is None and encoder.template.wants_rationale(row)]
     if missing:
         raise ValueError(
             f"{len(missing)} of {len(rows)} rows have no rationale, the first is row {missing[0]!r}: supervised "

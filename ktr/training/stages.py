@@ -107,6 +107,8 @@ def reinforcement_stage(
         packing=config.trainer.packing,
         scale_advantages="group" if config.trainer.scale_advantages else "none",
         zero_variance=config.trainer.zero_variance,
+        resample_limit=config.trainer.resample_limit,
+        alarm_steps=config.reward.alarm_steps,
         log_completions_every=config.trainer.log_completions_every,
         readable=_readable(config, folder, "rl", rows, encoder),
         peft_config=components.adapters(config.model),
@@ -178,7 +180,11 @@ def _readable(
         line = {"stage": stage, "id": row.id, "path": row.media.path if row.media else None, "error": str(error)}
         folder.append(folder.path / "skipped.jsonl", line)
 
-    return ReadableRows(rows, encoder.load_frames, record)
+    step_rows = config.sft.batch_size if stage == "sft" else config.trainer.groups_per_step
+    threads = config.data.workers
+    return ReadableRows(
+        rows, encoder.load_frames, record, ahead=2 * step_rows if threads else 0, threads=max(threads, 1)
+    )
 
 
 def _save(model: PreTrainedModel, loaded: LoadedModel, path: Path, folder: RunFolder) -> Path:

@@ -179,6 +179,25 @@ class TestRewards:
         assert config.reward.weights["mine"] == 2.0
         assert config.reward.nodes["mine"] == {"_target_": "my_package.rewards.Mine", "x": 1}
 
+    def test_a_function_of_another_module_is_held_to_the_same_rules(self) -> None:
+        node = "+reward.components.mine={_target_:ktr.rewards.signatures.FunctionReward,function:'%s'}"
+        assert refused(node % "os:system").key == "reward.components.mine.function._target_"
+        config = validate(config_of(node % "my_package.rewards:mine", "plugins=[my_package]"))
+        assert config.reward.nodes["mine"]["function"] == "my_package.rewards:mine"
+
+    @pytest.mark.parametrize("reward", ["t_grpo", "video_r1"])
+    def test_t_grpos_keys(self, reward: str) -> None:
+        def temporal(*overrides: str) -> dict:
+            return validate(config_of(f"reward={reward}", *overrides)).reward.components["temporal"]
+
+        assert [temporal()[key] for key in ("alpha", "mu", "threshold")] == [0.3, 0.8, 0.1]
+        changed = temporal("reward.temporal.alpha=0.5", "reward.temporal.mu=1.0", "reward.components.temporal.threshold=0.2")
+        assert [changed[key] for key in ("alpha", "mu", "threshold")] == [0.5, 1.0, 0.2]
+
+    def test_t_grpos_keys_without_its_component(self) -> None:
+        assert refused("reward.temporal.alpha=0.5").key == "reward.temporal"
+        assert refused("reward=t_grpo", "reward.temporal.mu=-1").key == "reward.temporal.mu"
+
     def test_rl_needs_a_reward(self) -> None:
         config = config_of()
         config.reward.components = {}

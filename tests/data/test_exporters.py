@@ -32,6 +32,17 @@ def test_rows_come_back_as_they_were(tmp_path, format, suffix):
     assert found == ROWS
 
 
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+def test_captions_and_captioning_rows_come_back(tmp_path, format):
+    lines = "00:00-00:01: a\n00:01-00:02: b"
+    rows = [
+        Row("4", "Tell", Media("video", "v.mp4"), "captioning", (), lines, category="captioning", captions=lines,
+            task="captioning"),
+        Row("5", "Say it", Media("video", "v.mp4"), "free-form", (), "a", category="free-form", captions=lines),
+    ]  # fmt: skip
+    assert load_rows("plain", write_rows(rows, tmp_path / f"rows.{format}", format)) == rows
+
+
 def test_video_r1s_schema(tmp_path):
     whole = [Row("9", "Which?", Media("video", "x.mp4"), "multiple choice", ("A. a", "B. b"), "B", "so", source="set")]
     (found,) = load_rows("video_r1", write_rows(whole, tmp_path / "rows.json", "video_r1"))

@@ -198,7 +198,7 @@ def test_rewatch_captions_become_a_captioning_row(tmp_path):
     record = {"video": "v.mp4", "duration": 90, "events": events}
     [row] = load_rows("rewatch_captions", write(tmp_path / "captions.jsonl", record))
     assert row.answer == "00:00-00:03: A table.\n01:01-01:02: A cue."
-    assert row.id == "v.mp4" and row.problem_type == "captioning"
+    assert row.id == "v.mp4" and row.problem_type == row.task == "captioning" and row.captions == row.answer
     with pytest.raises(RowError, match="events"):
         load_rows("rewatch_captions", write(tmp_path / "bad.jsonl", record | {"events": [{"start": 3, "end": 1}]}))
 

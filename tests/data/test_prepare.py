@@ -68,10 +68,13 @@ def test_the_doctor_says_what_it_found(videos):
     assert [row.id for row in source_rows(settings, settings.path)] == ["0", "1"]
 
 
-def test_prompts_are_counted_with_a_checkpoints_tokenizer(videos, tmp_path_factory):
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return build_toy_checkpoint(tmp_path_factory.mktemp("toy") / "model", max_length=512, max_pixels=3136)
+
+
+def test_prompts_are_counted_with_a_checkpoints_tokenizer(videos, checkpoint):
     root, overrides = videos
-    checkpoint = tmp_path_factory.mktemp("toy") / "model"
-    build_toy_checkpoint(checkpoint, max_length=512, max_pixels=3136)
     exact = [*overrides, path("model.path", checkpoint), "data.prompt=toy", "data.sampling.max_pixels=3136"]
     said = prepare.run(config("job=doctor", *exact, "data.max_prompt_tokens=200"), root)
     assert "3 of 4" in said
@@ -89,10 +92,8 @@ def test_the_cache_job_fills_what_training_reads(videos):
     assert "3 entries" in again
 
 
-def test_features_are_cached_with_the_checkpoint(videos, tmp_path_factory):
+def test_features_are_cached_with_the_checkpoint(videos, checkpoint):
     root, overrides = videos
-    checkpoint = tmp_path_factory.mktemp("toy") / "model"
-    build_toy_checkpoint(checkpoint, max_length=512, max_pixels=3136)
     said = prepare.run(
         config(
             "job=cache", "job.features=true", "model.freeze_vision=true", path("model.path", checkpoint),
@@ -122,7 +123,7 @@ def test_a_data_set_is_published_to_a_folder(videos):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data.path=null"], "data.path: is required with job=doctor"),
+        (["data.path=null"], "data.path: is required with data=jsonl"),
         (["data=toy"], "data: =toy is rendered"),
         (["job=cache", "data.path=/r"], "data.cache: is required"),
         (["job=cache", "data.path=/r", "data.cache=/c", "job.features=true"], "model.path: is required"),
@@ -173,13 +174,13 @@ def test_subsets_and_filters_reach_the_stages(tmp_path):
 
 
 def test_a_source_whose_path_leaves_its_root_is_named(tmp_path):
-    rows = write_rows_file(tmp_path / "r.jsonl", record(0, video="../x.mp4"))
+    rows = write_rows_file(tmp_path / "r.jsonl", record(0, video="../x.mp4"), record(1))
     (tmp_path / "v").mkdir()
     settings = config("data=mix", f"data.mix=[{{path: {rows}, media_root: {tmp_path}/v}}]").data
     with pytest.raises(RowError, match="outside_root"):
         source_rows(settings, None)
     rejects = []
-    assert source_rows(settings, None, rejects) == [] and len(rejects) == 1
+    assert [row.id for row in source_rows(settings, None, rejects)] == ["1"] and len(rejects) == 1
 
 
 def run_command(*arguments, cwd) -> subprocess.CompletedProcess:

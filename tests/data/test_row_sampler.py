@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
@@ -108,3 +110,35 @@ def test_an_error_that_is_not_about_media_is_not_skipped():
 
     with pytest.raises(KeyError):
         ReadableRows(make_rows(1), load)(0)
+
+
+def test_media_are_read_before_their_turn_with_the_same_verdicts():
+    rows = make_rows(20)
+    read, told = [], []
+
+    def load(row: Row) -> None:
+        read.append(row.id)
+        if int(row.id.partition("-")[2]) % 3 == 0:
+            raise MediaError(row.id, "missing", "no such file")
+
+    def order(ahead: int) -> list[int]:
+        told.clear()
+        readable = ReadableRows(rows, load, lambda row, error: told.append(row.id), ahead=ahead)
+        return list(RowSampler(20, seed=1, batch_rows=4, readable=readable)) + told
+
+    at_once = order(0)
+    read.clear()
+    assert order(6) == at_once
+    assert sorted(read) == sorted(row.id for row in rows), "every row is read once, whichever thread does it"
+
+
+def test_reading_ahead_is_done_while_the_step_works():
+    started = threading.Event()
+
+    def load(row: Row) -> None:
+        if row.id == "row-1":
+            started.set()
+
+    readable = ReadableRows(make_rows(3), load, ahead=2)
+    readable.look_ahead([0, 1, 2])
+    assert readable(0) and started.wait(5), "row 1 is read although its turn has not come"

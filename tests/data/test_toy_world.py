@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import ktr.data.toy_world as toy_world
-from ktr.data.toy_scenes import KINDS
+from ktr.data.toy_scenes import COUNTS, KINDS, VOCABULARY, read_facts
 from ktr.data.toy_world import SPLITS, ToyWorld
 from ktr.models.toy_tokenizer import build_toy_tokenizer
 
@@ -28,6 +29,22 @@ def test_rows_are_complete_and_their_clips_are_there(world):
             assert (world.root / row.media.path).is_file() and row.media.path.startswith(f"clips/{split}-")
             assert row.rationale and row.answer and row.category in KINDS
             assert row.problem_type == KINDS[row.category].problem_type
+
+
+def test_captions_say_what_happens_in_the_toy_worlds_words(world):
+    for split in SPLITS:
+        for asked in world._asked[split]:
+            facts = read_facts(asked.scene)
+            lines = asked.row.captions.splitlines()
+            text = asked.row.captions
+            assert facts.color in lines[0] and facts.shape in text and COUNTS[facts.count - 1].replace("one", "a") in text
+            if facts.direction is None:
+                assert len(lines) == 2 and facts.last_color in lines[1] and facts.color not in lines[1]
+            else:
+                assert len(lines) == 1 and facts.direction in text
+            words = re.findall(r"[a-z]+|\.", " ".join(line.split(": ", 1)[1] for line in lines))
+            assert set(words) <= set(VOCABULARY)
+            assert all(re.match(r"00:\d\d-00:\d\d: ", line) for line in lines)
 
 
 def test_a_clip_is_asked_about_in_different_ways(world):

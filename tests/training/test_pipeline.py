@@ -128,6 +128,44 @@ def test_sft_on_rows_without_rationales_names_the_row(outputs, fixtures):
         train(outputs, "no_rationale", "debug=fast", *overrides)
 
 
+REWATCH = ["experiment=rewatch_r1", "model=toy", "data=toy", "debug=fast", "stages=[rl]"]
+
+
+def test_a_reward_that_needs_captions_is_refused_without_them(outputs, fixtures):
+    overrides = ["debug=fast", *real_rows(fixtures), "reward=rewatch_r1", "stages=[rl]"]
+    with pytest.raises(ValueError, match="the reward 'rewatch' needs the captions.*data.captions_path"):
+        train(outputs, "no_captions", *overrides)
+    assert not (outputs / "no_captions" / "checkpoints").exists()
+
+
+def test_a_reward_that_needs_accuracies_is_refused_without_them(outputs):
+    with pytest.raises(ValueError, match="'temporal'.*it needs a component named 'accuracy'"):
+        train(outputs, "no_accuracy", "debug=fast", "reward=t_grpo", "~reward.components.accuracy", "stages=[rl]")
+
+
+def test_a_judges_key_that_is_not_set_is_found_before_a_model_is_loaded(outputs, monkeypatch):
+    monkeypatch.delenv("KTR_TEST_KEY", raising=False)
+    key = "reward.components.rewatch.judge.client.api_key_env=KTR_TEST_KEY"
+    with pytest.raises(ValueError, match="export KTR_TEST_KEY"):
+        train(outputs, "no_key", *REWATCH, key)
+    assert not (outputs / "no_key" / "checkpoints").exists()
+
+
+def test_rewatch_rows_learn_three_tasks_from_real_files(outputs, fixtures, tmp_path):
+    """Questions and captions about one clip, the question with a re-watching trace."""
+    known = (fixtures / "annotations" / "rewatch_qa_style.jsonl").read_text().splitlines()[-1]
+    trace = "<action>look at 00:00</action><observation>a row of balls</observation>"
+    rows = tmp_path / "cot.jsonl"
+    rows.write_text(json.dumps(json.loads(known) | {"process": f"<think>{trace}</think>"}))
+    captions = fixtures / "annotations" / "rewatch_caption_style.jsonl"
+    path = train(
+        outputs, "rewatch_sft", "experiment=rewatch_r1_sft", "model=toy", "model.toy.max_length=8192", "debug=fast",
+        "data.max_prompt_tokens=4096", f"data.path={quote(str(rows))}", f"data.captions_path={quote(str(captions))}",
+        f"data.media_root={quote(str(fixtures / 'video'))}", "stages=[sft]", "sft.max_steps=2", "sft.batch_size=3",
+    )  # fmt: skip
+    assert [row["step"] for row in metrics_of(path.parent) if "loss" in row] == [1, 2]
+
+
 def test_rows_of_an_excluded_modality_are_named(outputs, fixtures):
     with pytest.raises(ValueError, match="row '1' is video and data.modality=image"):
         train(outputs, "modality", "debug=fast", *real_rows(fixtures), "data.modality=image")

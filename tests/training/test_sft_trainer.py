@@ -17,7 +17,9 @@ from trainer_cases import (
     without_times,
 )
 
+from ktr.data.prompts import PromptTemplate
 from ktr.data.row_sampler import ReadableRows
+from ktr.data.tasks import task_rows
 from ktr.models.loading import load_model, lora_config
 from ktr.training.callbacks import MetricsFile
 from ktr.training.packing import IGNORED_LABEL
@@ -66,6 +68,24 @@ def test_labels_are_the_assistants_tokens_and_positions_the_encoders(checkpoints
     assert batch["input_ids"].shape[1] == longest
     assert batch["video_grid_thw"].tolist() == [list(encoder.encode(known[i]).grid_thw) for i in (0, 3)]
     assert len(batch["image_grid_thw"]) == 1
+
+
+def test_tasks_of_one_batch_have_their_own_prompts_and_replies(checkpoints, rows):
+    """Captions, a direct answer and reasoning: three instructions, one batch and so one loss."""
+    root, known = rows
+    loaded = load_model(checkpoints["qwen2_5_vl"])
+    encoder = make_encoder(loaded, root)
+    encoder.template = PromptTemplate.load("toy")
+    tasks = task_rows([replace(known[0], captions="it moves.")], ["captioning", "direct", "reasoning"])
+    batch = SupervisedCollator(encoder, tasks, pad_token_id=7)([{"index": i} for i in range(3)])
+    taught = [
+        loaded.processor.tokenizer.decode(labels[labels != IGNORED_LABEL].tolist()) for labels in batch["labels"]
+    ]
+    assert taught == [
+        "<answer>it moves.</answer><|im_end|>", "<answer>red</answer><|im_end|>",
+        "<think>I see red .</think><answer>red</answer><|im_end|>",
+    ]  # fmt: skip
+    assert len(batch["video_grid_thw"]) == 3 and len({len(encoder.encode(task)) for task in tasks}) == 3
 
 
 def hand_made(checkpoint, rows):

@@ -116,7 +116,12 @@ def markdown(rows: Sequence[dict[str, Any]], seeds: Sequence[int], num_rows: int
         spread = "" if row["deviation"] is None else f" ± {100 * row['deviation']:.1f}"
         cells = [row["method"], _percent(row["accuracy"]) + spread]
         cells += [_percent(row["by_seed"].get(seed)) for seed in seeds]
-        cells += [f"{100 * row['gain']:+.1f}", _percent(row["shuffled"]), _percent(row["kept"]), f"{row['seconds']:.0f}"]
+        cells += [
+            f"{100 * row['gain']:+.1f}",
+            _percent(row["shuffled"]),
+            _percent(row["kept"]),
+            f"{row['seconds']:.0f}",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     what = f"Accuracy in % on {num_rows} held-out rows, {len(seeds)} seeds (mean ± sample standard deviation)."
     return "\n".join([what, "", *lines]) + "\n"

@@ -1,8 +1,15 @@
-"""Where a run's folder lies: `<output_dir>/<name>/<time>-<random hex>`, or the folder that `resume` names."""
+"""Where a run's folder lies: `<output_dir>/<name>/<time>-<random hex>`, or the folder that `resume` names.
+
+`resume=auto` names the newest run of the name that is not finished and that no process is at work in; without one, a
+new run begins.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
+import logging
 import os
 import secrets
 import socket
@@ -10,6 +17,12 @@ import time
 from pathlib import Path
 
 from omegaconf import OmegaConf
+
+logger = logging.getLogger(__name__)
+
+AUTO = "auto"
+STATE = "state.json"
+LOCK = "run.lock"
 
 
 def run_id() -> str:
@@ -24,8 +37,32 @@ def run_id() -> str:
 
 def run_dir(output_dir: str, name: str, resume: str | None) -> str:
     """The folder of a run, absolute, so that it stays the same when the working folder changes."""
-    folder = Path(resume) if resume else Path(output_dir) / name / run_id()
+    runs = Path(output_dir).expanduser() / name
+    found = newest_unfinished(runs) if resume == AUTO else resume
+    if resume == AUTO and found is None:
+        logger.warning("no unfinished run lies in %s: a new one begins", runs)
+    folder = Path(found) if found else runs / run_id()
     return str(folder.expanduser().absolute())
+
+
+def newest_unfinished(runs: Path) -> Path | None:
+    """The newest run in a folder that can be gone on with; ids begin with their time."""
+    for folder in sorted((state.parent for state in runs.glob(f"*/{STATE}")), key=lambda run: run.name, reverse=True):
+        if not json.loads((folder / STATE).read_text(encoding="utf-8"))["finished"] and not _at_work(folder):
+            return folder
+    return None
+
+
+def _at_work(folder: Path) -> bool:
+    """Whether a process holds the run's lock. Asked with a shared lock, which others that ask do not notice."""
+    if not (folder / LOCK).exists():
+        return False
+    with (folder / LOCK).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def sweep_dir(output_dir: str, name: str) -> str:

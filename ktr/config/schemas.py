@@ -61,7 +61,8 @@ class RunConfig(Node):
 
 @dataclass
 class TrainConfig(RunConfig):
-    """`train.py`: the stages of a run, in order. `resume` names a run folder to go on in.
+    """`train.py`: the stages of a run, in order. `resume` names a run folder to go on in; `threads` is torch's number of
+    CPU threads (null leaves it to torch): one is best for a toy model, and makes results equal on any number of cores.
 
     Example::
 
@@ -70,6 +71,7 @@ class TrainConfig(RunConfig):
 
     stages: list[str] = items(*STAGES)
     resume: str | None = free_text()
+    threads: int | None = number(None, ge=1)
     reward: RewardConfig = field(default_factory=RewardConfig)
     ktr: KtrConfig = field(default_factory=KtrConfig)
     trainer: GrpoConfig = field(default_factory=GrpoConfig)

@@ -13,6 +13,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from ktr.config.convert import to_node
 from ktr.config.fields import ConfigError
 from ktr.config.instantiate import check_name, resolve
+from ktr.config.run_folder_name import AUTO
 from ktr.config.schema_eval import EvalConfig
 from ktr.config.schemas import EvaluateConfig, PredictConfig, RunConfig, TrainConfig
 
@@ -60,7 +61,7 @@ def check_files(config: RunConfig) -> None:
         "model.path": config.model.path if _looks_local(config.model.path) else None,
     }
     if isinstance(config, TrainConfig):
-        wanted["resume"] = config.resume
+        wanted["resume"] = None if config.resume == AUTO else config.resume
         wanted |= _evaluation_files(config.eval)
     if isinstance(config, EvaluateConfig):
         wanted |= {"resume": config.resume, "rescore": config.rescore}

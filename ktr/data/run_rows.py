@@ -51,7 +51,7 @@ def load_run_rows(settings: DataConfig, *, stages: Sequence[str], eval_splits: S
     }
     if "eval" in stages and settings.eval_path is None and len(stages) > 1:
         logger.warning("data.eval_path is not set: the evaluation answers the training rows, not held-out ones")
-    rows = {}
+    rows: dict[str, list[Row]] = {}
     for stage, path in paths.items():
         if stage not in stages:
             rows[stage] = []

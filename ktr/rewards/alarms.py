@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class ConstantRewardAlarm:
@@ -35,6 +35,14 @@ class ConstantRewardAlarm:
         length = length + 1 if previous == value else 1
         self._streaks[name] = (value, length)
         return f"reward {name} was {value:g} on every completion for {length} steps" if length == self.steps else None
+
+    def streaks(self) -> dict[str, list[float]]:
+        """Value and length of every component's streak, for a checkpoint."""
+        return {name: list(streak) for name, streak in self._streaks.items()}
+
+    def load_streaks(self, streaks: Mapping[str, Sequence[float]]) -> None:
+        """Goes on from `streaks`."""
+        self._streaks = {name: (float(value), int(length)) for name, (value, length) in streaks.items()}
 
     def streak(self, name: str) -> int:
         """For how many steps in a row the component has been all 0 or all 1."""

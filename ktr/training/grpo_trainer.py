@@ -33,6 +33,7 @@ from ktr.rollout.engine import RolloutEngine, SamplingSettings
 from ktr.training.advantages import GroupAdvantages
 from ktr.training.arguments import refuse_unsupported
 from ktr.training.data_wait import TimesData
+from ktr.training.exact_resume import Resumable
 from ktr.training.key_tokens import KeyTokenAttributor
 from ktr.training.objective import LossDenominators, MaskedMean, policy_loss
 from ktr.training.objective_settings import ObjectiveSettings
@@ -84,7 +85,7 @@ class PromptCollator:
         return [self.encoder.encode(self.rows[example["index"]]) for example in examples[:: self.group_size]]
 
 
-class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
+class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
     """GRPO whose token objective is weighted by key tokens; `key_tokens` without signals is plain GRPO.
 
     Args:
@@ -177,6 +178,14 @@ class KeyTokenGRPOTrainer(TimesData, GRPOTrainer):
         self.log_completions_every = log_completions_every
         self._loss_metrics: list[dict[str, MaskedMean]] = []
         self._key_counts: list[Mapping[str, int]] = []
+
+    def own_state(self) -> dict[str, Any]:
+        assert self._step % (self.args.steps_per_generation * self.num_iterations) == 0, "completions wait for updates"
+        return {"passes": self._step, "reward_watch": self.reward_watch.state()}
+
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        self._step = state["passes"]
+        self.reward_watch.load_state(state["reward_watch"])
 
     # Rows that cannot be read give their place to the next row, the same on every rank.
     def _get_train_sampler(self, dataset: Dataset | None = None) -> RowSampler:

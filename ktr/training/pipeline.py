@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 import yaml
 from accelerate import PartialState
 from transformers.utils.logging import disable_progress_bar
@@ -32,6 +33,8 @@ def run(config: TrainConfig, run_dir: Path) -> Path:
     """Runs `config.stages` in `run_dir`; returns the path of `summary.json`."""
     started = time.monotonic()
     disable_progress_bar()  # Of loading and saving weights: seconds, and noise between the stages' own bars.
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     state = PartialState(cpu=True) if not _has_accelerator() else PartialState()
     folder = RunFolder(run_dir, is_main=state.is_main_process)
     settings = asdict(config)
@@ -111,6 +114,4 @@ def _toy_clips(config: TrainConfig) -> Path:
 
 
 def _has_accelerator() -> bool:
-    import torch
-
     return torch.cuda.is_available()

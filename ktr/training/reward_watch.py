@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from accelerate.utils import gather_object
 
@@ -24,6 +25,14 @@ class RewardWatch:
         self.alarm = ConstantRewardAlarm(steps)
         self.is_main = is_main
         self._silent: set[str] = set()
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as JSON holds it."""
+        return {"streaks": self.alarm.streaks(), "silent": sorted(self._silent)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.alarm.load_streaks(state["streaks"])
+        self._silent = set(state["silent"])
 
     def __call__(self, table: RewardTable) -> dict[str, float]:
         """Takes a step's scores; metrics by name: for how many steps each component has been constant. Collective."""

@@ -1,22 +1,28 @@
 """The run folder: what ran (config, versions, commit), what it measured, what it sampled.
 
 `metrics.jsonl` is the record of a run; trackers are copies. `completions.jsonl` keeps sampled replies with their
-rewards. Lines are appended whole and flushed, so a killed run leaves at most one torn last line.
+rewards. Lines are appended whole and flushed, so a killed run leaves at most one torn last line. A run that goes on
+from a checkpoint first cuts its records to the length they had then.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
+import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from ktr.config.run_folder_name import LOCK
 from ktr.reporting.files import write_atomic
 
+RECORDS = ("metrics.jsonl", "completions.jsonl", "reward_errors.jsonl")
 TRACKED_PACKAGES = (
     "torch", "torchvision", "transformers", "trl", "accelerate", "peft", "deepspeed", "vllm", "hydra-core",
     "omegaconf", "qwen-vl-utils", "av", "decord", "wandb",
@@ -29,6 +35,7 @@ class RunFolder:
     def __init__(self, path: Path, *, is_main: bool = True) -> None:
         self.path = Path(path)
         self.is_main = is_main
+        self._lock: TextIO
         if is_main:
             self.path.mkdir(parents=True, exist_ok=True)
 
@@ -47,8 +54,11 @@ class RunFolder:
     def append(self, path: Path, row: dict[str, Any]) -> None:
         """One JSON line; numbers that JSON lacks (nan, inf) are written as null."""
         if self.is_main:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(_finite(row), ensure_ascii=False) + "\n")
+            try:
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(_finite(row), ensure_ascii=False) + "\n")
+            except OSError as error:  # A full disk is noticed when the line is written, without the file's name.
+                raise OSError(error.errno, error.strerror, str(path)) from error
 
     def write(self, name: str, value: dict[str, Any] | str) -> Path:
         """A whole file, replaced atomically."""
@@ -58,10 +68,49 @@ class RunFolder:
             write_atomic(path, text)
         return path
 
+    def lock(self) -> None:
+        """Keeps other processes out of this folder until this one ends, however it ends.
+
+        Raises:
+            ValueError: another process is at work in it.
+        """
+        if not self.is_main:
+            return
+        self._lock = (self.path / LOCK).open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another process is at work in {self.path}: wait for it, or end it") from None
+
+    def unlock(self) -> None:
+        if self.is_main:
+            self._lock.close()
+
+    def record_sizes(self) -> dict[str, int]:
+        """Bytes of each record, by its file's name, which are on disk when this returns."""
+        sizes = {}
+        for name in RECORDS:
+            path = self.path / name
+            if path.exists():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                sizes[name] = path.stat().st_size
+        return sizes
+
+    def cut_records(self, sizes: Mapping[str, int]) -> None:
+        """Brings each record back to its length in `sizes` (0 where it is not there)."""
+        if not self.is_main:
+            return
+        for name in RECORDS:
+            path = self.path / name
+            if path.exists() and path.stat().st_size > sizes.get(name, 0):
+                os.truncate(path, sizes.get(name, 0))
+
     def read_metrics(self) -> list[dict[str, Any]]:
         if not self.metrics.exists():
             return []
-        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines() if line]
+        *lines, _torn = self.metrics.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in lines if line]
 
 
 def versions() -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.training.data_wait import TimesData
+from ktr.training.exact_resume import Resumable
 from ktr.training.packing import IGNORED_LABEL
 
 
@@ -59,7 +60,7 @@ class SupervisedCollator:
         }
 
 
-class SupervisedTrainer(TimesData, SFTTrainer):
+class SupervisedTrainer(Resumable, TimesData, SFTTrainer):
     """TRL's trainer with our order of rows and one mean over the target tokens of a whole optimizer step."""
 
     def __init__(self, *args: Any, readable: Callable[[int], bool] | None = None, **kwargs: Any) -> None:

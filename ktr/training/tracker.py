@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,19 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 
 class Tracker:
-    """Sends metrics to a W&B run; without a run every method does nothing."""
+    """Sends metrics to a W&B run; without a run every method does nothing.
 
-    def __init__(self, run: Any | None = None) -> None:
+    `sent` holds the last step of each stage that the run was sent before a break: what is measured again is not sent
+    again.
+    """
+
+    def __init__(self, run: Any | None = None, sent: Mapping[str, int] | None = None) -> None:
         self.run = run
+        self.sent = dict(sent or {})
 
     def log(self, metrics: dict[str, Any], *, stage: str, step: int | None = None) -> None:
         """Numbers under `<stage>/`, against `<stage>/step`, so that stages do not share one axis."""
-        if self.run is None:
+        if self.run is None or (step is not None and step <= self.sent.get(stage, -1)):
             return
         numbers = {f"{stage}/{key}": value for key, value in metrics.items() if isinstance(value, int | float)}
         self.run.log(numbers if step is None else {**numbers, f"{stage}/step": step})
@@ -56,8 +61,13 @@ def tracking(
     run_dir: Path,
     config: dict[str, Any],
     is_main: bool,
+    run_id: str | None = None,
+    sent: Mapping[str, int] | None = None,
 ) -> Iterator[Tracker]:
-    """A tracker for the block: `name` is `none` or `wandb`. The W&B run is named after the run folder."""
+    """A tracker for the block: `name` is `none` or `wandb`. The W&B run is named after the run folder.
+
+    `run_id` is that of a W&B run to go on with, or a new one; `sent` what it holds already (see `Tracker`).
+    """
     if name == "none" or not is_main:
         yield Tracker()
         return
@@ -73,12 +83,14 @@ def tracking(
         dir=str(run_dir),
         config=config,
         reinit="finish_previous",
+        id=run_id,
+        resume=None if run_id is None else "allow",
     )
     for stage in ("sft", "rl", "eval"):
         run.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
     failed = True
     try:
-        yield Tracker(run)
+        yield Tracker(run, sent)
         failed = False
     finally:
         run.finish(exit_code=int(failed))

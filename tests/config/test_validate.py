@@ -191,7 +191,9 @@ class TestRewards:
             return validate(config_of(f"reward={reward}", *overrides)).reward.components["temporal"]
 
         assert [temporal()[key] for key in ("alpha", "mu", "threshold")] == [0.3, 0.8, 0.1]
-        changed = temporal("reward.temporal.alpha=0.5", "reward.temporal.mu=1.0", "reward.components.temporal.threshold=0.2")
+        changed = temporal(
+            "reward.temporal.alpha=0.5", "reward.temporal.mu=1.0", "reward.components.temporal.threshold=0.2"
+        )
         assert [changed[key] for key in ("alpha", "mu", "threshold")] == [0.5, 1.0, 0.2]
 
     def test_t_grpos_keys_without_its_component(self) -> None:

@@ -23,9 +23,9 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("format", "suffix"), [("jsonl", "jsonl"), ("json", "json"), ("csv", "csv"), ("parquet", "parquet")])
-def test_rows_come_back_as_they_were(tmp_path, format, suffix):
-    found = load_rows("plain", write_rows(ROWS, tmp_path / f"rows.{suffix}", format))
+@pytest.mark.parametrize("format", ["jsonl", "json", "csv", "parquet"])
+def test_rows_come_back_as_they_were(tmp_path, format):
+    found = load_rows("plain", write_rows(ROWS, tmp_path / f"rows.{format}", format))
     if format == "csv":  # An empty cell is no value, so that an empty category takes its default.
         assert found[1].category == "numerical"
         found[1] = ROWS[1]
@@ -63,7 +63,9 @@ def published(tmp_path, monkeypatch):
     (tmp_path / "v").mkdir()
     write_clip(tmp_path / "v" / "a b.mp4", 8)
     write_clip(tmp_path / "x.png", 1, codec="png", pix_fmt="rgb24", format="image2")
-    return write_dataset(ROWS, tmp_path / "set", name="me/my set", license="cc-by-4.0", media_root=tmp_path, copy_media=True)
+    return write_dataset(
+        ROWS, tmp_path / "set", name="me/my set", license="cc-by-4.0", media_root=tmp_path, copy_media=True
+    )
 
 
 def test_a_published_folder_is_a_data_set(published):
@@ -127,7 +129,8 @@ def test_saved_data_sets_and_splits(tmp_path):
     import datasets
 
     records = [{"id": str(n), "question": "Which?", "answer": "a"} for n in range(3)]
-    both = datasets.DatasetDict({"train": datasets.Dataset.from_list(records), "test": datasets.Dataset.from_list(records[:1])})
+    splits = {"train": datasets.Dataset.from_list(records), "test": datasets.Dataset.from_list(records[:1])}
+    both = datasets.DatasetDict(splits)
     both.save_to_disk(tmp_path / "both")
     assert len(load_rows("plain", tmp_path / "both")) == 3
     assert len(load_rows("plain", f"hf://{tmp_path}/both?split=test")) == 1
@@ -141,7 +144,8 @@ def test_media_inside_a_data_set_become_files(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
     write_clip(tmp_path / "x.png", 1, codec="png", pix_fmt="rgb24", format="image2")
     content = (tmp_path / "x.png").read_bytes()
-    features = datasets.Features({"question": datasets.Value("string"), "answer": datasets.Value("string"), "image": datasets.Image()})
+    text = datasets.Value("string")
+    features = datasets.Features({"question": text, "answer": text, "image": datasets.Image()})
     record = {"question": "Which?", "answer": "a", "image": {"bytes": content, "path": "x.png"}}
     datasets.Dataset.from_list([record], features=features).save_to_disk(tmp_path / "set")
     (row,) = load_rows("plain", tmp_path / "set")

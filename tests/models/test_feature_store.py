@@ -19,8 +19,8 @@ from ktr.models.toy_model import build_toy_checkpoint
 @pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
 def loaded(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    patch = 16 if request.param == "qwen3_vl" else 14
-    path = build_toy_checkpoint(folder / "model", family=request.param, patch_size=patch, max_pixels=4096, max_length=512)
+    settings = {"family": request.param, "patch_size": 16 if request.param == "qwen3_vl" else 14}
+    path = build_toy_checkpoint(folder / "model", max_pixels=4096, max_length=512, **settings)
     return load_model(path, freeze_vision=True)
 
 

@@ -70,8 +70,8 @@ def trainer_of(checkpoints, rows, engine, rewards=None, **options):
 
 def order_of(shuffled, own):
     """For each shuffled frame, the place of the same pixels in the own video."""
-    frames = list(own.frames.pixels_T3HW)
-    return [next(i for i, known in enumerate(frames) if torch.equal(frame, known)) for frame in shuffled.frames.pixels_T3HW]
+    known = list(own.frames.pixels_T3HW)
+    return [next(i for i, one in enumerate(known) if torch.equal(one, new)) for new in shuffled.frames.pixels_T3HW]
 
 
 def scores_of(trainer, rows):
@@ -136,7 +136,8 @@ def test_nothing_is_paid_where_shuffled_frames_do_better(checkpoints, rows):
     found, metrics = scores_of(trainer_of(checkpoints, rows, OrderedEngine(ordered=1, shuffled=1)), rows)
     # p = 1/4 and q = 1/2
     assert set(map(tuple, found.values())) == {(0.0,) * 4}
-    assert (metrics["temporal/paid"], metrics["temporal/accuracy"], metrics["temporal/shuffled_accuracy"]) == (0, 0.25, 0.5)
+    temporal = [metrics[f"temporal/{name}"] for name in ("paid", "accuracy", "shuffled_accuracy")]
+    assert temporal == [0.0, 0.25, 0.5]
     found, metrics = scores_of(trainer_of(checkpoints, rows, OrderedEngine(1, 1), t_grpo(mu=0.5, alpha=0.7)), rows)
     assert found["row-0"] == [0.7, 0.0, 0.0, 0.0] and metrics["temporal/paid"] == 1.0
 

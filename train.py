@@ -5,14 +5,17 @@
 
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
+
 from ktr.config.cli import run_entry
+from ktr.config.resume import config_of_run
 from ktr.config.schemas import TrainConfig
 
 
 def train(config: TrainConfig, run_dir: Path) -> None:
     from ktr.training.pipeline import run  # Imported late: --help and --cfg answer without torch.
 
-    print(run(config, run_dir))
+    print(run(config_of_run(config, run_dir, HydraConfig.get().overrides.task), run_dir))
 
 
 if __name__ == "__main__":

@@ -48,18 +48,24 @@ def run_dir(output_dir: str, name: str, resume: str | None) -> str:
 def newest_unfinished(runs: Path) -> Path | None:
     """The newest run in a folder that can be gone on with; ids begin with their time."""
     for folder in sorted((state.parent for state in runs.glob(f"*/{STATE}")), key=lambda run: run.name, reverse=True):
-        if not json.loads((folder / STATE).read_text(encoding="utf-8"))["finished"] and not _at_work(folder):
+        if not is_finished(folder) and not _at_work(folder):
             return folder
     return None
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether a run in this folder has done all of its stages."""
+    state = folder / STATE
+    return state.exists() and bool(json.loads(state.read_text(encoding="utf-8"))["finished"])
+
+
 def _at_work(folder: Path) -> bool:
-    """Whether a process holds the run's lock. Asked with a shared lock, which others that ask do not notice."""
+    """Whether another process holds the run's lock. Asked with a shared lock, which others that ask do not notice."""
     if not (folder / LOCK).exists():
         return False
     with (folder / LOCK).open() as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False

@@ -13,7 +13,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from ktr.config.convert import to_node
 from ktr.config.fields import ConfigError
 from ktr.config.instantiate import check_name, resolve
-from ktr.config.run_folder_name import AUTO
+from ktr.config.run_folder_name import AUTO, is_finished
 from ktr.config.schema_eval import EvalConfig
 from ktr.config.schemas import EvaluateConfig, PredictConfig, RunConfig, TrainConfig
 
@@ -61,7 +61,10 @@ def check_files(config: RunConfig) -> None:
         "model.path": config.model.path if _looks_local(config.model.path) else None,
     }
     if isinstance(config, TrainConfig):
-        wanted["resume"] = None if config.resume == AUTO else config.resume
+        if config.resume not in (None, AUTO):
+            wanted["resume"] = config.resume
+            if is_finished(Path(config.resume).expanduser()):
+                raise ConfigError("resume", f"the run in {config.resume} is finished and is not opened again")
         wanted |= _evaluation_files(config.eval)
     if isinstance(config, EvaluateConfig):
         wanted |= {"resume": config.resume, "rescore": config.rescore}

@@ -10,6 +10,7 @@ from dataclasses import asdict, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from ktr.data.content_digest import ContentDigests
 from ktr.data.disk_store import DiskStore, key_of
@@ -43,7 +44,7 @@ class FrameStore:
         found = self.store.get(key)
         if found is not None:
             meta, tensors = found
-            known = {name: tuple(value) if name in _TUPLES else value for name, value in meta.items()}
+            known: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in meta.items()}
             return Frames(pixels_T3HW=tensors["pixels"], **known)
         frames = load_frames(path, media, sampling, factor=factor, decoder=decoder)
         meta = {field.name: getattr(frames, field.name) for field in fields(frames) if field.name != "pixels_T3HW"}

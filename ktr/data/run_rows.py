@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ktr.config.schema_inputs import DataConfig
 from ktr.config.schema_sources import SourceConfig
@@ -75,7 +75,8 @@ def source_rows(settings: DataConfig, path: str | None, rejects: list[RowError] 
     Args:
         rejects: where the errors of rows that cannot be imported go; without it the first one is raised.
     """
-    keep = Keep(**{k: tuple(v) if isinstance(v, list) else v for k, v in asdict(settings.keep).items()})
+    filters: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in asdict(settings.keep).items()}
+    keep = Keep(**filters)
     if path is not None:
         # Without a filter or a draw, nothing past the limit needs to be read.
         whole = keep != Keep() or settings.subset is not None

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from transformers import Trainer
-
-    _Trainer = Trainer
-else:
-    _Trainer = object
+from typing import Any
 
 WAIT_SHARE = "data/wait_share"
 
 
-class TimesData(_Trainer):
+class TimesData:
     """Put before a transformers trainer. Where workers keep up with the steps the share is near 0."""
 
     _waited = 0.0
@@ -26,7 +19,7 @@ class TimesData(_Trainer):
         started = time.monotonic()
         if self._logged_at is None:
             self._logged_at = started
-        batches = super().get_batch_samples(*args, **kwargs)
+        batches = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
         self._waited += time.monotonic() - started
         return batches
 
@@ -35,4 +28,4 @@ class TimesData(_Trainer):
         if "loss" in logs and self._logged_at is not None:
             logs[WAIT_SHARE] = self._waited / max(now - self._logged_at, 1e-9)
             self._waited, self._logged_at = 0.0, now
-        super().log(logs, start_time)
+        super().log(logs, start_time)  # type: ignore[misc]

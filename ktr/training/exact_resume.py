@@ -18,6 +18,7 @@ from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from torch import nn
 from torch.utils.data import DataLoader
+from transformers import PreTrainedModel
 
 from ktr.data.row_sampler import RowSampler
 from ktr.training.checkpoints import STAGING, CheckpointError, checkpoints_in, publish, rotate
@@ -59,6 +60,16 @@ class Resumable(_Trainer):
         return super().train(
             resume_from_checkpoint=None if resume_from_checkpoint is None else str(resume_from_checkpoint), **kwargs
         )
+
+    # Transformers looks for the names of the model's parameters in the file, where older names are saved: it finds none
+    # of a vision-language model's, warns, and would go on with the weights that the stage began with.
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        model = self.model if model is None else model
+        if self.is_fsdp_enabled or not isinstance(model, PreTrainedModel):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
+        saved = type(model).from_pretrained(resume_from_checkpoint, dtype=model.dtype)
+        model.load_state_dict(saved.state_dict())
 
     # The sampler counts its own epochs, and transformers would take one more step of a stage that has all of them.
     def _run_epoch(self, **kwargs: Any) -> None:

@@ -35,7 +35,7 @@ class RunFolder:
     def __init__(self, path: Path, *, is_main: bool = True) -> None:
         self.path = Path(path)
         self.is_main = is_main
-        self._lock: TextIO
+        self._lock: TextIO | None = None
         if is_main:
             self.path.mkdir(parents=True, exist_ok=True)
 
@@ -56,7 +56,7 @@ class RunFolder:
         if self.is_main:
             try:
                 with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(_finite(row), ensure_ascii=False) + "\n")
+                    file.write(json_line(row) + "\n")
             except OSError as error:  # A full disk is noticed when the line is written, without the file's name.
                 raise OSError(error.errno, error.strerror, str(path)) from error
 
@@ -78,12 +78,12 @@ class RunFolder:
             return
         self._lock = (self.path / LOCK).open("a")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(f"another process is at work in {self.path}: wait for it, or end it") from None
 
     def unlock(self) -> None:
-        if self.is_main:
+        if self._lock is not None:
             self._lock.close()
 
     def record_sizes(self) -> dict[str, int]:
@@ -111,6 +111,11 @@ class RunFolder:
             return []
         *lines, _torn = self.metrics.read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in lines if line]
+
+
+def json_line(row: dict[str, Any]) -> str:
+    """One line of a record, without its end."""
+    return json.dumps(_finite(row), ensure_ascii=False)
 
 
 def versions() -> dict[str, Any]:

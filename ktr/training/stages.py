@@ -1,4 +1,8 @@
-"""The training stages: from a checkpoint and rows to a checkpoint that loads alone, processor included."""
+"""The training stages: from a checkpoint and rows to a checkpoint that loads alone, processor included.
+
+Both take `resume_from`, a checkpoint of the stage's own steps to go on from, and raise `Interrupted` when `request` was
+told to end.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,12 @@ from ktr.models.loading import LoadedModel
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.training.arguments import grpo_arguments, sft_arguments
 from ktr.training.callbacks import MetricsFile, ProgressBar, StopOnBrokenLoss
+from ktr.training.checkpoints import move_into_place
+from ktr.training.exact_resume import Resumable
 from ktr.training.grpo_trainer import KeyTokenGRPOTrainer
-from ktr.training.run_folder import RunFolder
+from ktr.training.run_folder import RunFolder, json_line
 from ktr.training.sft_trainer import supervised_trainer
+from ktr.training.stopping import SafePoints, StopRequest
 from ktr.training.tracker import Tracker
 
 logger = logging.getLogger(__name__)
@@ -38,7 +45,9 @@ def supervised_stage(
     rows: Sequence[Row],
     media_root: Path | None,
     *,
+    request: StopRequest,
     held_out: Sequence[Row] = (),
+    resume_from: Path | None = None,
 ) -> Path:
     """Fine-tunes the checkpoint `start` on the rationales of `rows`; returns the new checkpoint."""
     set_seed(config.seed)
@@ -59,11 +68,12 @@ def supervised_stage(
         callbacks=[
             *_callbacks(folder, tracker, "sft"),
             *_during(config, folder, tracker, "sft", loaded, held_out, media_root),
+            SafePoints(request),
         ],
         readable=_readable(config, folder, "sft", rows, encoder),
     )
-    trainer.remove_callback(PrinterCallback)  # The progress bar and metrics.jsonl say it better.
-    trainer.train()
+    trainer.folder = folder
+    _train(trainer, resume_from, request)
     return _save(trainer.accelerator.unwrap_model(trainer.model), loaded, folder.checkpoints / "sft", folder)
 
 
@@ -75,7 +85,9 @@ def reinforcement_stage(
     rows: Sequence[Row],
     media_root: Path | None,
     *,
+    request: StopRequest,
     held_out: Sequence[Row] = (),
+    resume_from: Path | None = None,
 ) -> Path:
     """Improves the checkpoint `start` by GRPO with key tokens on `rows`; returns the new checkpoint."""
     set_seed(config.seed)
@@ -115,10 +127,10 @@ def reinforcement_stage(
         callbacks=[
             *_callbacks(folder, tracker, "rl"),
             *_during(config, folder, tracker, "rl", loaded, held_out, media_root),
+            SafePoints(request),
         ],
     )
-    trainer.remove_callback(PrinterCallback)  # The progress bar and metrics.jsonl say it better.
-    trainer.train()
+    _train(trainer, resume_from, request)
     return _save(trainer.accelerator.unwrap_model(trainer.model), loaded, folder.checkpoints / "rl", folder)
 
 
@@ -127,6 +139,15 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def _train(trainer: Resumable, resume_from: Path | None, request: StopRequest) -> None:
+    trainer.remove_callback(PrinterCallback)  # The progress bar and metrics.jsonl say it better.
+    trainer.train(resume_from_checkpoint=resume_from)
+    signum = request.agreed
+    if signum and trainer.state.global_step < trainer.state.max_steps:
+        saved = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+        raise request.interrupt(signum, f"with {saved}")
 
 
 def _load(config: TrainConfig, start: Path | str, media_root: Path | None) -> tuple[LoadedModel, PromptEncoder]:
@@ -176,9 +197,13 @@ def _readable(
     if config.data.on_error != "skip":
         return None
 
+    skipped = folder.path / "skipped.jsonl"
+    listed = skipped.read_text(encoding="utf-8").split("\n") if skipped.exists() else []
+
     def record(row: Row, error: Exception) -> None:
         line = {"stage": stage, "id": row.id, "path": row.media.path if row.media else None, "error": str(error)}
-        folder.append(folder.path / "skipped.jsonl", line)
+        if json_line(line) not in listed:  # A run that goes on meets the same rows again.
+            folder.append(skipped, line)
 
     step_rows = config.sft.batch_size if stage == "sft" else config.trainer.groups_per_step
     threads = config.data.workers
@@ -188,11 +213,13 @@ def _readable(
 
 
 def _save(model: PreTrainedModel, loaded: LoadedModel, path: Path, folder: RunFolder) -> Path:
-    """The whole model, adapters merged in, beside its processor: loads with nothing else."""
+    """The whole model, adapters merged in, beside its processor: loads with nothing else. There as a whole or not."""
     if folder.is_main:
         if hasattr(model, "merge_and_unload"):
             model = model.merge_and_unload()
-        model.save_pretrained(path)
-        loaded.processor.save_pretrained(path)
+        staged = path.with_name(f".{path.name}")
+        model.save_pretrained(staged)
+        loaded.processor.save_pretrained(staged)
+        move_into_place(staged, path)
         logger.info("saved %s", path)
     return path

@@ -97,9 +97,7 @@ class SafePoints(TrainerCallback):
     ) -> None:
         self.request.in_steps = True
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         told = bool(self.request.agreed)
         safe = state.global_step % getattr(args, "num_iterations", 1) == 0
         due = control.should_save or self._due or told

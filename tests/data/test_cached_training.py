@@ -30,6 +30,7 @@ def root(tmp_path_factory):
     return tmp_path_factory.mktemp("outputs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", ["false", "true"])
 def test_a_run_from_the_cache_has_the_losses_of_a_run_without(root, frozen, monkeypatch):
     cache = root / f"cache-{frozen}"
@@ -47,6 +48,7 @@ def test_a_run_from_the_cache_has_the_losses_of_a_run_without(root, frozen, monk
     assert train(root, f"second-{frozen}", setting, f"data.cache={quote(str(cache))}") == plain
 
 
+@pytest.mark.slow
 def test_workers_that_decode_ahead_change_nothing(root):
     assert train(root, "workers", "data.workers=2") == train(root, "no-workers", "data.workers=0")
 

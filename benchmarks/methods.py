@@ -7,8 +7,8 @@ again. Arguments behind `--` are settings of all runs, as `train.py` takes them.
     python benchmarks/methods.py --out outputs/methods --seeds 0,1,2
     python benchmarks/methods.py --out outputs/quick --seeds 0 -- debug=fast trainer.max_steps=2
 
-Writes `table.md` and `table.json`: accuracy on held-out rows (mean and sample standard deviation over the seeds, and each
-seed's own), accuracy with frames shuffled, the gain over the seed's warm-up, kept tokens and seconds.
+Writes `table.md` and `table.json`: accuracy on held-out rows (mean and sample standard deviation over the seeds, and
+each seed's own), accuracy with frames shuffled, the gain over the seed's warm-up, kept tokens and seconds.
 """
 
 from __future__ import annotations

@@ -162,7 +162,8 @@ class Bench:
             reward_funcs=[lambda completions, **columns: [0.0] * len(completions)],
             args=GRPOConfig(
                 str(folder / "trl"), per_device_train_batch_size=self.arguments.group, use_cpu=True, report_to=[],
-                num_generations=self.arguments.group, beta=BETA, loss_type="grpo", gradient_checkpointing=False, bf16=False, seed=0,
+                num_generations=self.arguments.group, beta=BETA, loss_type="grpo", gradient_checkpointing=False,
+                bf16=False, seed=0,
             ),
             train_dataset=Dataset.from_list([{"prompt": "a"}] * self.arguments.group),
             processing_class=self.loaded.processor,

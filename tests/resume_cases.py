@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from trainer_cases import make_sft_trainer, make_trainer
 from transformers import TrainerCallback
@@ -30,6 +33,16 @@ class BreakAfter(TrainerCallback):
             raise Break
 
 
+class Draws(TrainerCallback):
+    """Takes a number from every global generator at each step."""
+
+    def __init__(self) -> None:
+        self.drawn: list[tuple[float, ...]] = []
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.drawn.append((random.random(), float(np.random.rand()), float(torch.rand(1))))
+
+
 def train(
     stage: str,
     checkpoint: Path,
@@ -52,10 +65,8 @@ def train(
     callbacks = [*options.pop("callbacks", ()), SafePoints(StopRequest(folder.path)), *ends]
     trainer = make(checkpoint, root, rows, run=run, callbacks=callbacks, is_main=is_main, **options)
     trainer.folder = folder
-    try:
+    with contextlib.suppress(Break):
         trainer.train(resume_from_checkpoint=found)
-    except Break:
-        pass
     return trainer
 
 

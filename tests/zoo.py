@@ -100,7 +100,7 @@ def _codecs(root: Path) -> Iterator[Place]:
 
 def _names(root: Path) -> Iterator[Place]:
     content = (root / "frames9.mp4").read_bytes()
-    names = ("a b.mp4", "a@b.mp4", "pct%20x.mp4", "k=v.mp4", "#1.mp4", "it's \"q\".mp4", "视频.mp4")
+    names = ("a b.mp4", "a@b.mp4", "pct%20x.mp4", "k=v.mp4", "#1.mp4", 'it\'s "q".mp4', "视频.mp4")
     for name in names:
         (root / name).write_bytes(content)
         yield name, None, {}

@@ -145,9 +145,9 @@ class DataConfig(Node):
     `subset` draws that many of them by `subset_seed`, `limit` takes the first. `prompt` is a name under conf/prompts or
     a file.
 
-    `captions_path` holds timestamped captions (rows of the format `rewatch_captions`) of the same media, for rewards and
-    tasks that need them. `sft_tasks` are what the warm-up learns from its rows, together: `reasoning` (the rationale and
-    the answer), `direct` (the answer alone), `captioning` (each video's captions).
+    `captions_path` holds timestamped captions (rows of the format `rewatch_captions`) of the same media, for rewards
+    and tasks that need them. `sft_tasks` are what the warm-up learns from its rows, together: `reasoning` (the
+    rationale and the answer), `direct` (the answer alone), `captioning` (each video's captions).
 
     `cache` is a folder of decoded media, read and filled, at most `cache_gb` large. `workers` processes decode ahead of
     training; `memory_gb` bounds what they hold ready, all together.

@@ -30,9 +30,7 @@ class FrameStore:
         self.store = store
         self.digests = ContentDigests(store.folder)
 
-    def load(
-        self, path: Path, media: Media, sampling: FrameSampling, *, factor: int, decoder: str = "auto"
-    ) -> Frames:
+    def load(self, path: Path, media: Media, sampling: FrameSampling, *, factor: int, decoder: str = "auto") -> Frames:
         """What `load_frames` gives, from the store where it is there. Raises MediaError."""
         try:
             content = self.digests.of(Path(path))

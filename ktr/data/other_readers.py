@@ -107,9 +107,9 @@ class TorchcodecReader:
         even = probed[0] + interval * np.asarray(probe)
         if np.abs(probed - even).max() <= UNEVEN_SHARE * interval:
             return interval * np.arange(count, dtype=np.float64)
-        times = np.concatenate([
-            self._times_of(range(begin, min(begin + BATCH, count))) for begin in range(0, count, BATCH)
-        ])
+        times = np.concatenate(
+            [self._times_of(range(begin, min(begin + BATCH, count))) for begin in range(0, count, BATCH)]
+        )
         return times - times[0]
 
     def _times_of(self, indices: Sequence[int]) -> NDArray[np.float64]:

@@ -48,9 +48,7 @@ class RowError(ValueError):
 
     def located(self, *, file: str | Path, line: int | None, index: int | None, row_id: str = "") -> RowError:
         """The same error with its place in a file."""
-        return RowError(
-            self.problem, field=self.field, row_id=self.row_id or row_id, file=file, line=line, index=index
-        )
+        return RowError(self.problem, field=self.field, row_id=self.row_id or row_id, file=file, line=line, index=index)
 
 
 @dataclass(frozen=True, slots=True)

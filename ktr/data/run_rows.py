@@ -132,9 +132,7 @@ def _toy_rows(settings: DataConfig, stages: Sequence[str], eval_splits: Sequence
         questions_per_clip=settings.toy.questions_per_clip,
         seed=settings.toy.seed,
     )
-    annotated = world.annotated_rows(
-        scarce_kinds=settings.toy.scarce_kinds, scarce_share=settings.toy.scarce_share
-    )
+    annotated = world.annotated_rows(scarce_kinds=settings.toy.scarce_kinds, scarce_share=settings.toy.scarce_share)
     sft = _checked(annotated, settings, "the toy world") if "sft" in stages else []
     train = _checked(world.rows("train"), settings, "the toy world") if "rl" in stages else []
     held_out = [row for split in eval_splits for row in world.rows(split)] if "eval" in stages else []

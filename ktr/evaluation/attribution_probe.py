@@ -70,6 +70,5 @@ def attribution_aurocs(
 
 def fuse_head(model: nn.Module) -> None:
     """Gives a freshly loaded model TRL's tiled head, which trainers add by themselves; once is enough."""
-    if not getattr(model, "_ktr_fused", False):
+    if "forward" not in vars(model):
         add_fused_lm_head(model, temperature=1.0, outputs=("log_probs", "entropy"))
-        model._ktr_fused = True

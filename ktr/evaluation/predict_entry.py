@@ -26,9 +26,9 @@ def run(config: PredictConfig, run_dir: Path) -> str:
     settings = SamplingSettings(config.max_new_tokens, config.temperature)
     row = question_row(config.question, media=_media(config), options=config.options, problem_type=config.problem_type)
     prediction = predict(engine, encoder, row, settings, seed=config.seed)
-    console = Console(file=io.StringIO(), width=100)
-    console.print(render(prediction))
-    text = console.file.getvalue().rstrip()
+    printed = io.StringIO()
+    Console(file=printed, width=100).print(render(prediction))
+    text = printed.getvalue().rstrip()
     if not config.tokens:
         return text
     token_ids = prediction.completion.token_ids

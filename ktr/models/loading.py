@@ -126,7 +126,7 @@ def vision_is_frozen(model: torch.nn.Module) -> bool:
 def lora_config(
     *,
     rank: int = 16,
-    alpha: int = 32,
+    alpha: float = 32,
     dropout: float = 0.0,
     target_modules: Sequence[str] | str | None = None,
 ) -> LoraConfig:

@@ -50,9 +50,7 @@ class ProgressBar(TrainerCallback):
                 total=state.max_steps, initial=state.global_step, desc=self.stage, dynamic_ncols=True, unit="step"
             )
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.data_loader import SkipBatchSampler
 from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from torch import nn
@@ -25,9 +26,7 @@ from ktr.training.checkpoints import STAGING, CheckpointError, checkpoints_in, p
 from ktr.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from transformers import Trainer
-
-    _Trainer = Trainer
+    from transformers import Trainer as _Trainer
 else:
     _Trainer = object
 
@@ -44,6 +43,7 @@ class Resumable(_Trainer):
     folder: RunFolder | None = None
     _staging: Path | None = None
     _resume_from: Path | None = None
+    _rows_left_over = 0
     _seconds_before = 0.0
     _began = 0.0
 
@@ -75,8 +75,19 @@ class Resumable(_Trainer):
     def _run_epoch(self, **kwargs: Any) -> None:
         self._restore()
         if self.state.global_step < self.state.max_steps:
-            _row_sampler(kwargs["train_dataloader"]).set_epoch(kwargs["epoch"])
+            loader = kwargs["train_dataloader"]
+            _row_sampler(loader).set_epoch(kwargs["epoch"])
+            self._rows_left_over = len(loader.dataset) % loader.total_batch_size
             super()._run_epoch(**kwargs)
+
+    # Accelerate forgets how many ranks share a batch where batches are skipped, and with that how many rows of an
+    # epoch's last batch are not repetitions, which metrics leave out.
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        batches = super().get_batch_samples(*args, **kwargs)
+        loader = self.accelerator.gradient_state.active_dataloader
+        if loader is not None and isinstance(loader.batch_sampler, SkipBatchSampler):
+            loader.remainder = self._rows_left_over
+        return batches
 
     # The mean loss and the speed of a stage are over all of its steps, those before a break too.
     def _finalize_training(self, trial: Any, num_train_samples: int, start_time: float) -> Any:
@@ -169,7 +180,7 @@ def record_sizes_of(checkpoint: Path) -> dict[str, int]:
 
 def _row_sampler(loader: DataLoader) -> RowSampler:
     """The sampler beneath what accelerate has wrapped around it."""
-    sampler = loader.batch_sampler
+    sampler: Any = loader.batch_sampler
     while not isinstance(sampler, RowSampler):
         sampler = getattr(sampler, "batch_sampler", None) or sampler.sampler
     return sampler

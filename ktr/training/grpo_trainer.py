@@ -98,6 +98,7 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
         alarm_steps: steps after which a reward that is the same on all completions is warned about.
     """
 
+    folder: RunFolder
     _buffered_inputs: list[GroupBatch] | None
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -56,7 +56,7 @@ def tracking(
     project: str,
     entity: str | None,
     group: str | None,
-    mode: str,
+    mode: Literal["online", "offline"],
     tags: list[str],
     run_dir: Path,
     config: dict[str, Any],

@@ -40,11 +40,11 @@ def test_a_new_run_has_its_own_settings(tmp_path: Path) -> None:
 
 def test_resume_alone_takes_the_settings_of_the_run(tmp_path: Path) -> None:
     began = begin(tmp_path / "run", *BEGAN)
-    given = [f"resume={tmp_path}/run", "trainer.max_steps=9", "logger=wandb", "logger.mode=offline"]
+    given = [f"resume={tmp_path}/run", "trainer.max_steps=90", "logger=wandb", "logger.mode=offline"]
     config = config_of_run(config_of(*given), tmp_path / "run", given)
-    assert config.trainer.max_steps == 9 and config.logger.name == "wandb" and config.resume == f"{tmp_path}/run"
+    assert config.trainer.max_steps == 90 and config.logger.name == "wandb" and config.resume == f"{tmp_path}/run"
     expected = asdict(began) | {"logger": asdict(config.logger), "resume": config.resume}
-    expected["trainer"]["max_steps"] = 9
+    expected["trainer"]["max_steps"] = 90
     assert asdict(config) == expected
 
 

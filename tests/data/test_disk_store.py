@@ -190,5 +190,3 @@ def test_a_file_still_being_written_is_not_remembered(tmp_path):
     path.write_bytes(b"one")
     ContentDigests(tmp_path).of(path)
     assert not (tmp_path / "digests.jsonl").exists()
-
-

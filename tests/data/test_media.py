@@ -200,7 +200,7 @@ def test_reordered_frames_keep_their_moments(clips):
 
 def test_names_with_any_character_are_read(clips, tmp_path):
     content = clips("n9.mp4", 9).read_bytes()
-    for name in ["a b@c 视频.mp4", "pct%20x.mp4", "it's #1 \"q\"=x.mp4", "frame%03d.mp4", "concat:x.mp4"]:
+    for name in ["a b@c 视频.mp4", "pct%20x.mp4", 'it\'s #1 "q"=x.mp4', "frame%03d.mp4", "concat:x.mp4"]:
         path = tmp_path / name
         path.write_bytes(content)
         assert load(path).total_frames == 9

@@ -12,7 +12,7 @@ def resolve(path: str, root: Path | None) -> Path:
     return resolve_media(Media("video", path), root)
 
 
-@pytest.mark.parametrize("name", ["a b@c 视频.mp4", "pct%20x.mp4", "a=b#c?d.mp4", "it's \"q\".mp4", "a[1]&(2)~;.mp4"])
+@pytest.mark.parametrize("name", ["a b@c 视频.mp4", "pct%20x.mp4", "a=b#c?d.mp4", 'it\'s "q".mp4', "a[1]&(2)~;.mp4"])
 def test_any_name_is_found_plain_and_as_file_address(tmp_path, name):
     file = tmp_path / name
     file.write_bytes(b"x")

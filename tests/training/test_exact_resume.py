@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from resume_cases import train, weights
+from peft import LoraConfig
+from resume_cases import Draws, train, weights
 from trainer_cases import flat_reward, length_reward, make_rows, read_lines, real_rollout, without_times
-from transformers import TrainerCallback
 
 from ktr.rewards.runner import RewardRunner
 from ktr.training.checkpoints import checkpoints_in
 
+ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("video", "image", "text", "video", "text")
 CHANGING = {"lr_scheduler": "cosine", "warmup_steps": 2, "weight_decay": 0.1, "max_grad_norm": 1.0}
 
@@ -31,16 +36,6 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def rows(root):
     return make_rows(root, KINDS)
-
-
-class Draws(TrainerCallback):
-    """Takes a number from every global generator at each step."""
-
-    def __init__(self) -> None:
-        self.drawn = []
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.drawn.append((random.random(), float(np.random.rand()), float(torch.rand(1))))
 
 
 def noisy_reward(completions, completion_ids, **columns):
@@ -116,6 +111,36 @@ def test_completions_are_used_up_before_a_checkpoint(checkpoint, root, rows):
     assert [path.name for path in checkpoints_in(root / "updates-broken" / "steps")] == [
         "checkpoint-8", "checkpoint-6", "checkpoint-4",
     ]  # fmt: skip
+
+
+def test_adapters(checkpoint, root, rows):
+    options = {"peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"]), "rollout": real_rollout(checkpoint)}
+    compare("rl", "lora", checkpoint, root, rows, [2], trainer={"max_steps": 4, "save_steps": 2}, **options)
+
+
+@pytest.fixture(scope="module")
+def of_two_ranks(checkpoint, root, rows):
+    """Every scenario unbroken and cut off, by two processes."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        str(ROOT / "tests" / "resume_worker.py"), str(checkpoint), str(root),
+    ]  # fmt: skip
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_two_ranks_in_two_halves(root, of_two_ranks, stage):
+    for rank in range(2):
+        broken, whole = (torch.load(root / f"two-{stage}-{kind}-{rank}.pt") for kind in ("broken", "whole"))
+        assert all(torch.equal(broken["weights"][name], value) for name, value in whole["weights"].items())
+        assert broken["drawn"] == whole["drawn"][-len(broken["drawn"]) :]
+    paths = [root / f"two-{stage}-{kind}" for kind in ("broken", "whole")]
+    metrics = [without_times(read_lines(path / "metrics.jsonl")) for path in paths]
+    assert metrics[0] == metrics[1] and metrics[0][-1]["step"] == 20
+    if stage == "rl":
+        assert (paths[0] / "completions.jsonl").read_text() == (paths[1] / "completions.jsonl").read_text()
 
 
 def test_a_stage_with_all_its_steps_takes_no_other(checkpoint, root, rows):

@@ -86,7 +86,8 @@ def test_a_run_folder_says_what_ran(real_run):
 
 def test_a_checkpoint_loads_alone_and_answers(real_run, fixtures, tmp_path):
     overrides = [
-        f"model.path={quote(str(real_run / 'checkpoints' / 'rl'))}", f"video={quote(str(fixtures / 'video' / 'billiards.mp4'))}",
+        f"model.path={quote(str(real_run / 'checkpoints' / 'rl'))}",
+        f"video={quote(str(fixtures / 'video' / 'billiards.mp4'))}",
         "question='what colour is the table?'", "max_new_tokens=12", "tokens=true",
     ]  # fmt: skip
     printed = predict_entry.run(validate(compose("predict", overrides), PredictConfig), tmp_path)

@@ -143,6 +143,7 @@ def test_a_run_at_work_is_left_alone(outputs, whole, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_kill_9_at_any_moment_loses_no_file(outputs, whole):
     """The command line, killed at random moments until it gets through."""
     draw = random.Random(0)

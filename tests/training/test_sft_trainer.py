@@ -78,9 +78,7 @@ def test_tasks_of_one_batch_have_their_own_prompts_and_replies(checkpoints, rows
     encoder.template = PromptTemplate.load("toy")
     tasks = task_rows([replace(known[0], captions="it moves.")], ["captioning", "direct", "reasoning"])
     batch = SupervisedCollator(encoder, tasks, pad_token_id=7)([{"index": i} for i in range(3)])
-    taught = [
-        loaded.processor.tokenizer.decode(labels[labels != IGNORED_LABEL].tolist()) for labels in batch["labels"]
-    ]
+    taught = [loaded.processor.tokenizer.decode(labels[labels != IGNORED_LABEL].tolist()) for labels in batch["labels"]]
     assert taught == [
         "<answer>it moves.</answer><|im_end|>", "<answer>red</answer><|im_end|>",
         "<think>I see red .</think><answer>red</answer><|im_end|>",

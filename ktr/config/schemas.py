@@ -61,8 +61,9 @@ class RunConfig(Node):
 
 @dataclass
 class TrainConfig(RunConfig):
-    """`train.py`: the stages of a run, in order. `resume` names a run folder to go on in; `threads` is torch's number
-    of CPU threads (null leaves it to torch): one is best for a toy model, and makes results equal on any machine.
+    """`train.py`: the stages of a run, in order. `resume` names a run folder to go on in, or is `auto`; `threads`
+    is torch's number of CPU threads (null leaves it to torch): one is best for a toy model, and makes results equal on
+    any machine.
 
     Example::
 

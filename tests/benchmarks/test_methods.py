@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "methods.py"
 FAST = ["--", "debug=fast", "eval.views=[full]"]
 

@@ -21,6 +21,8 @@ from ktr.data.rows import RowError
 from ktr.data.run_rows import load_run_rows, media_root, source_rows
 from ktr.models.toy_model import build_toy_checkpoint
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

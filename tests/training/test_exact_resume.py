@@ -18,6 +18,8 @@ from trainer_cases import flat_reward, length_reward, make_rows, read_lines, rea
 from ktr.rewards.runner import RewardRunner
 from ktr.training.checkpoints import checkpoints_in
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("video", "image", "text", "video", "text")
 CHANGING = {"lr_scheduler": "cosine", "warmup_steps": 2, "weight_decay": 0.1, "max_grad_norm": 1.0}

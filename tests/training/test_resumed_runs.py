@@ -22,6 +22,8 @@ from ktr.training import pipeline
 from ktr.training.callbacks import MetricsFile
 from ktr.training.stopping import Interrupted
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = [
     "debug=fast", "sft.max_steps=4", "sft.save_steps=2", "trainer.max_steps=4", "trainer.save_steps=2",

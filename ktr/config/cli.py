@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,7 +72,9 @@ def run_entry(entry: str, schema: type[ConfigT], task: Callable[[ConfigT, Path],
     try:
         arguments = prepare_arguments(sys.argv[1:], schema)
         if any(flag in arguments for flag in FLAGS):
-            print(help_text(entry, [argument for argument in arguments if not argument.startswith("-")]))
+            text = help_text(entry, [argument for argument in arguments if not argument.startswith("-")])
+            with suppress(BrokenPipeError):  # `--help | head` closes the pipe early.
+                print(text, flush=True)
             return
         register(entry)
         sys.argv[1:] = arguments
@@ -103,4 +107,14 @@ def leave(error: BaseException, schema: type[RunConfig]) -> None:
         traceback.print_exception(error)
     if message is not None:
         print(f"error: {message}", file=sys.stderr)
+    _note_in_run_log(message, error)
     sys.exit(1)
+
+
+def _note_in_run_log(message: str | None, error: BaseException) -> None:
+    """The run folder's log also says why a run failed; the console has been told already."""
+    text = message or "".join(traceback.format_exception(error))
+    record = logging.LogRecord("ktr", logging.ERROR, __file__, 0, text, None, None)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.handle(record)

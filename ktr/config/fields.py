@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+MAX_SEED = 2**32 - 1  # The largest that numpy takes.
+
 
 class ConfigError(ValueError):
     """A setting that cannot be used.
@@ -19,7 +21,8 @@ class ConfigError(ValueError):
     def __init__(self, key: str, message: str) -> None:
         self.key = key
         self.message = message
-        super().__init__(f"{key}: {message}" if key else message)
+        joint = "" if message.startswith("=") else ": "
+        super().__init__(f"{key}{joint}{message}" if key else message)
 
     def under(self, parent: str) -> ConfigError:
         """The same error seen from the node above."""

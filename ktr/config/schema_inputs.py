@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ktr.config.fields import ConfigError, Node, choice, free_text, items, number
+from ktr.config.fields import MAX_SEED, ConfigError, Node, choice, free_text, items, number
 from ktr.config.schema_sources import ROW_FORMATS, KeepConfig, SourceConfig
 from ktr.data.rows import REASONING, TASKS
 
@@ -130,7 +130,7 @@ class ToyDataConfig(Node):
     validation_clips: int = number(50, ge=1)
     test_clips: int = number(700, ge=1)
     questions_per_clip: int = number(3, ge=1)
-    seed: int = number(0, ge=0)
+    seed: int = number(0, ge=0, le=MAX_SEED)
     scarce_kinds: list[str] = items()
     scarce_share: float = number(1.0, ge=0, le=1)
 
@@ -166,7 +166,7 @@ class DataConfig(Node):
     mix_rows: int | None = number(None, ge=1)
     keep: KeepConfig = field(default_factory=KeepConfig)
     subset: int | None = number(None, ge=1)
-    subset_seed: int = number(0, ge=0)
+    subset_seed: int = number(0, ge=0, le=MAX_SEED)
     captions_path: str | None = free_text()
     sft_tasks: list[str] = items(REASONING)
     media_root: str | None = free_text()
@@ -176,7 +176,7 @@ class DataConfig(Node):
     modality: str = choice("any", "any", "video", "image")
     on_error: str = choice("raise", "raise", "skip")
     limit: int | None = number(None, ge=1)
-    workers: int = number(0, ge=0)
+    workers: int = number(0, ge=0, le=128)
     memory_gb: float = number(4.0, gt=0)
     cache: str | None = free_text()
     cache_gb: float = number(64.0, gt=0)

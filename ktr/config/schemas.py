@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ktr.config.fields import ConfigError, Node, free_text, items, number
+from ktr.config.fields import MAX_SEED, ConfigError, Node, free_text, items, number
 from ktr.config.schema_eval import EvalConfig
 from ktr.config.schema_inputs import DataConfig, ModelConfig
 from ktr.config.schema_learning import GrpoConfig, KtrConfig, RewardConfig, SftConfig
@@ -26,7 +26,7 @@ class RunConfig(Node):
     """
 
     name: str = "toy"
-    seed: int = number(0, ge=0)
+    seed: int = number(0, ge=0, le=MAX_SEED)
     output_dir: str = free_text("outputs")
     plugins: list[str] = items()
     model: ModelConfig = field(default_factory=ModelConfig)

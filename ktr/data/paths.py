@@ -8,28 +8,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from ktr.data.rows import UnusableRowError
+
 if TYPE_CHECKING:
     from ktr.data.rows import Media
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-class MediaError(ValueError):
+class MediaError(UnusableRowError):
     """A media file that cannot be used as asked.
 
     `reason` is a stable code for counting: `missing`, `unreadable`, `not_a_file`, `empty`, `undecodable`, `no_video`,
     `truncated`, `damaged`, `no_times`, `bounds`, `aspect_ratio`, `rotation`, `outside_root`, `remote`, `no_backend`.
-    The first cause is chained as `__cause__`.
+    The first cause is chained as `__cause__`. `row_id` is the row that asked for it, where one did.
     """
 
-    def __init__(self, path: str | Path, reason: str, detail: str) -> None:
-        super().__init__(f"{path}: {detail} [{reason}]")
+    def __init__(self, path: str | Path, reason: str, detail: str, row_id: str | None = None) -> None:
+        super().__init__(f"{'' if row_id is None else f'row {row_id!r}: '}{path}: {detail} [{reason}]")
         self.path = str(path)
         self.reason = reason
         self.detail = detail
+        self.row_id = row_id
 
-    def __reduce__(self) -> tuple[type[MediaError], tuple[str, str, str]]:
-        return type(self), (self.path, self.reason, self.detail)
+    def of_row(self, row_id: str) -> MediaError:
+        """The same error, naming the row."""
+        return type(self)(self.path, self.reason, self.detail, row_id)
+
+    def __reduce__(self) -> tuple[type[MediaError], tuple[str, str, str, str | None]]:
+        return type(self), (self.path, self.reason, self.detail, self.row_id)
 
 
 def resolve_media(media: Media, root: str | Path | None) -> Path:

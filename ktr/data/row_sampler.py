@@ -13,8 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch.utils.data import Sampler
 
-from ktr.data.media import MediaError
-from ktr.data.rows import Row
+from ktr.data.rows import Row, UnusableRowError
 
 logger = logging.getLogger(__name__)
 
@@ -102,11 +101,11 @@ class RowSampler(Sampler[int]):
 
 
 class ReadableRows:
-    """Tests rows by reading their media once; unreadable ones are remembered with the reason.
+    """Tests rows by encoding them once; unusable ones are remembered with the reason.
 
     Args:
         rows: all rows of the stage.
-        load: reads a row's media, raising `MediaError`; its cache serves the step that follows.
+        load: makes a row's prompt, raising `UnusableRowError`; its cache of media serves the step that follows.
         on_skip: told about each skipped row, once, in the order of the rows' turns.
         ahead: rows whose media are read in threads before their turn; 0 reads each when its turn comes.
         threads: how many read ahead. Decoders let other threads run while they work.
@@ -116,7 +115,7 @@ class ReadableRows:
         self,
         rows: Sequence[Row],
         load: Callable[[Row], object],
-        on_skip: Callable[[Row, MediaError], None] | None = None,
+        on_skip: Callable[[Row, UnusableRowError], None] | None = None,
         *,
         ahead: int = 0,
         threads: int = 2,
@@ -152,9 +151,9 @@ class ReadableRows:
                 else:
                     reading.result()
                 self.verdicts[index] = True
-            except MediaError as error:
+            except UnusableRowError as error:
                 self.verdicts[index] = False
-                logger.warning("row %r is skipped: %s", self.rows[index].id, error)
+                logger.warning("skipped: %s", error)
                 if self.on_skip is not None:
                     self.on_skip(self.rows[index], error)
         return self.verdicts[index]

@@ -20,6 +20,10 @@ _OPTION_LABEL = re.compile(r"^\s*\(?([A-Z])\s*[.:)]")
 _CONTROL_TOKEN = re.compile(r"<\|[A-Za-z_]+\|>")
 
 
+class UnusableRowError(ValueError):
+    """A well-formed row that cannot be used: its media cannot be read, or its prompt is too long."""
+
+
 class RowError(ValueError):
     """A row that cannot be used. The message names file, line, row id and field, as far as they are known."""
 

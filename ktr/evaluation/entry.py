@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
+from ktr.config.resume import flat
 from ktr.config.schema_eval import EvalConfig
 from ktr.config.schemas import EvaluateConfig
 from ktr.evaluation.benchmark_run import (
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 def run(config: EvaluateConfig, run_dir: Path) -> Path:
     """Does what `config` asks in `run_dir`; returns the path of `summary.json`."""
     folder = RunFolder(run_dir)
+    _refuse_other_settings(config, run_dir)
     folder.write("config.yaml", yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True))
     folder.write("versions.json", versions())
     if config.compare:
@@ -47,6 +49,25 @@ def run(config: EvaluateConfig, run_dir: Path) -> Path:
     if config.rescore:
         return _rescore(config, folder)
     return _evaluate(config, folder)
+
+
+def _refuse_other_settings(config: EvaluateConfig, run_dir: Path) -> None:
+    """Raises ValueError where `resume` names a run that began with other settings, before anything of it is touched."""
+    path = run_dir / "config.yaml"
+    if config.resume is None or not path.exists():
+        return
+    before = flat(yaml.safe_load(path.read_text(encoding="utf-8")))
+    now = flat(asdict(config))
+    changed = [
+        f"{key}: {before.get(key)} -> {now.get(key)}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and key not in ("resume", "name", "output_dir") and key[:7] != "logger."
+    ]
+    if changed:
+        raise ValueError(
+            f"resume: the run in {run_dir} began with other settings ({'; '.join(changed)}): repeat those it began "
+            "with, or begin a new run"
+        )
 
 
 def _evaluate(config: EvaluateConfig, folder: RunFolder) -> Path:

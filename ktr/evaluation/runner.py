@@ -93,7 +93,7 @@ def evaluate(
     writer = RecordWriter(record_path, sync_every=1) if record_path is not None else nullcontext()
     bar = tqdm(total=len(rows), desc=description or f"evaluate {view}", unit="row", disable=not progress)
     bar.update(len(rows) - sum(len(batch) for _, batch in todo))
-    failed: list[str] = []
+    failed: list[_Input] = []
     with writer as file, bar:
         for number, inputs in _encode_ahead(job, todo):
             prompts = {item.row.id: item.viewed.prompt for item in inputs if item.viewed is not None}
@@ -118,15 +118,18 @@ def evaluate(
             if file is not None:
                 file.write(fresh)
             done.update({record.key: record for record in fresh})
-            failed += [item.row.id for item in inputs if item.error]
+            failed += [item for item in inputs if item.error]
             bar.update(len(inputs))
             bar.set_postfix_str(f"accuracy {_mean_accuracy(done.values()):.1%}", refresh=False)
-    if failed:
-        logger.warning(
-            "%d rows had unreadable media or too long prompts and count as wrong: %s",
-            len(failed),
-            ", ".join(failed[:10]),
-        )
+    for status, said in ((MEDIA_ERROR, "unreadable media"), (PROMPT_TOO_LONG, "too long prompts")):
+        of_status = [item for item in failed if item.status == status]
+        if of_status:
+            logger.warning(
+                "%d of %d rows had %s and count as wrong, the first: %s",
+                len(of_status), len(rows), said, of_status[0].error,
+            )  # fmt: skip
+    if failed and len(failed) == len(rows):
+        logger.error("not one row could be asked, so the accuracy says nothing: is the media root right?")
     return [done[key] for key in keys]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 
 from ktr.models.families import Family, family_of, unwrap_model
 
@@ -44,8 +45,8 @@ def load_prompt_parts(path: str | Path) -> PromptParts:
     config = _read_config(name)
     try:
         return PromptParts(AutoProcessor.from_pretrained(name, trust_remote_code=False), family_of(config))
-    except OSError as error:
-        raise ValueError(f"checkpoint {name!r} is incomplete: {_first_line(error)}") from error
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"checkpoint {name!r} is incomplete or damaged: {_first_line(error)}") from error
 
 
 def load_model(
@@ -84,8 +85,9 @@ def load_model(
             attn_implementation=attn_implementation,
             trust_remote_code=False,
         )
-    except OSError as error:
-        raise ValueError(f"checkpoint {name!r} is incomplete: {_first_line(error)}") from error
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"checkpoint {name!r} is incomplete or damaged: {_first_line(error)}") from error
+    _check_tokenizer(name, processor, family)
     if freeze_vision:
         freeze_vision_tower(model)
     if device is not None:
@@ -93,6 +95,18 @@ def load_model(
     model.eval()
     logger.info("loaded %s (%s, %s parameters, %s)", name, family.name, f"{model.num_parameters():,}", dtype)
     return LoadedModel(model, processor, family)
+
+
+def _check_tokenizer(name: str, processor: ProcessorMixin, family: Family) -> None:
+    """Raises ValueError where the tokenizer is not the model's: its placeholders would be ordinary text."""
+    tokens = {"<|image_pad|>": family.image_token_id, "<|video_pad|>": family.video_token_id}
+    vocabulary = processor.tokenizer.get_vocab()
+    wrong = [token for token, expected in tokens.items() if vocabulary.get(token) != expected]
+    if wrong:
+        raise ValueError(
+            f"checkpoint {name!r}: its tokenizer does not know {', '.join(wrong)} as the model does; copy the "
+            "tokenizer files of the checkpoint that the model was trained from"
+        )
 
 
 def load_processor(path: str | Path) -> tuple[ProcessorMixin, Family]:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from ktr.data.media import Frames, FrameSampling, load_frames, reorder_frames
-from ktr.data.paths import resolve_media
+from ktr.data.paths import MediaError, resolve_media
 from ktr.data.prompts import PromptTemplate
-from ktr.data.rows import Row
+from ktr.data.rows import Row, UnusableRowError
 from ktr.models.families import Family
 from ktr.models.frame_cache import FrameCache
 from ktr.models.positions import VisionSpan
@@ -35,7 +35,7 @@ _PADS = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
 _VISION_START, _VISION_END = "<|vision_start|>", "<|vision_end|>"
 
 
-class PromptTooLongError(ValueError):
+class PromptTooLongError(UnusableRowError):
     """A prompt has more tokens than allowed; nothing is ever cut off it."""
 
 
@@ -137,19 +137,22 @@ class PromptEncoder:
         return self.encode_frames(row, self.load_frames(row))
 
     def load_frames(self, row: Row) -> Frames | None:
-        """Decoded, sampled and resized media of a row, None for a text row. Raises MediaError."""
+        """Decoded, sampled and resized media of a row, None for a text row. Raises MediaError, naming the row."""
         if row.media is None:
             return None
         frames = self.frame_cache.get(row.media)
         if frames is None:
             load = load_frames if self.frame_store is None else self.frame_store.load
-            frames = load(
-                resolve_media(row.media, self.media_root),
-                row.media,
-                self.sampling,
-                factor=self.family.resize_factor,
-                decoder=self.decoder,
-            )
+            try:
+                frames = load(
+                    resolve_media(row.media, self.media_root),
+                    row.media,
+                    self.sampling,
+                    factor=self.family.resize_factor,
+                    decoder=self.decoder,
+                )
+            except MediaError as error:
+                raise error.of_row(row.id) from error
             self.frame_cache.put(row.media, frames)
         return frames
 
@@ -229,8 +232,8 @@ class PromptEncoder:
     def _check_length(self, row: Row, length: int) -> None:
         if self.max_prompt_tokens is not None and length > self.max_prompt_tokens:
             raise PromptTooLongError(
-                f"row {row.id!r}: the prompt has {length} tokens and the limit is {self.max_prompt_tokens}; raise the "
-                "limit, or lower the number of frames or pixels"
+                f"row {row.id!r}: the prompt has {length} tokens and data.max_prompt_tokens is "
+                f"{self.max_prompt_tokens}; raise it, or lower the number of frames or pixels"
             )
 
     def _patchify(self, frames: Frames) -> tuple[torch.Tensor, tuple[int, int, int]]:

@@ -70,6 +70,10 @@ class ProgressBar(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the bar's line, so that what is written next stands on its own."""
         if self.bar is not None:
             self.bar.close()
             self.bar = None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
+
+from ktr.data.worker_errors import batches_or_raise
 
 WAIT_SHARE = "data/wait_share"
 
@@ -15,11 +18,13 @@ class TimesData:
     _logged_at: float | None = None
 
     # Transformers takes the batches of one optimizer step here, and nothing else.
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], *args: Any, **kwargs: Any) -> Any:
         started = time.monotonic()
         if self._logged_at is None:
             self._logged_at = started
-        batches = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
+        batches = super().get_batch_samples(  # type: ignore[misc]
+            batches_or_raise(epoch_iterator), *args, **kwargs
+        )
         self._waited += time.monotonic() - started
         return batches
 

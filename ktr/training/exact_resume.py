@@ -47,6 +47,10 @@ class Resumable(_Trainer):
     _seconds_before = 0.0
     _began = 0.0
 
+    # TRL's card describes a model without a name; a run folder says by itself what was trained.
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
     def own_state(self) -> dict[str, Any]:
         """What a trainer adds, as JSON holds it; the same is given to `load_own_state`."""
         return {}

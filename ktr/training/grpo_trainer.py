@@ -25,6 +25,7 @@ from ktr.attribution.settings import KeyTokenSettings
 from ktr.attribution.weights import share_metrics
 from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
+from ktr.data.worker_errors import CarriesErrors
 from ktr.models.feature_store import FeatureStore
 from ktr.models.loading import vision_is_frozen
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
@@ -138,7 +139,7 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
             peft_config=peft_config,
             callbacks=list(callbacks),
         )
-        self.data_collator = PromptCollator(encoder, rows, self.num_generations)
+        self.data_collator = CarriesErrors(PromptCollator(encoder, rows, self.num_generations))
         self.family = encoder.family
         self.scorer = GroupScorer(
             encoder.family,

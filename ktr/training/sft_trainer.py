@@ -19,6 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
+from ktr.data.worker_errors import CarriesErrors
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.training.data_wait import TimesData
 from ktr.training.exact_resume import Resumable
@@ -101,7 +102,7 @@ def supervised_trainer(
         model=model,
         args=arguments,
         train_dataset=Dataset.from_dict({"index": list(range(len(rows)))}),
-        data_collator=SupervisedCollator(encoder, rows, pad_token_id=processor.tokenizer.pad_token_id),
+        data_collator=CarriesErrors(SupervisedCollator(encoder, rows, pad_token_id=processor.tokenizer.pad_token_id)),
         processing_class=processor,
         peft_config=peft_config,
         callbacks=list(callbacks),

@@ -143,7 +143,16 @@ def free_memory() -> None:
 
 def _train(trainer: Resumable, resume_from: Path | None, request: StopRequest) -> None:
     trainer.remove_callback(PrinterCallback)  # The progress bar and metrics.jsonl say it better.
-    trainer.train(resume_from_checkpoint=resume_from)
+    if resume_from is not None:
+        step = int(resume_from.name.rpartition("-")[2])
+        if 0 < trainer.args.max_steps < step:
+            raise ValueError(f"resume: {resume_from} has {step} steps and max_steps={trainer.args.max_steps} is fewer")
+    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressBar)]
+    try:
+        trainer.train(resume_from_checkpoint=resume_from)
+    finally:
+        for bar in bars:
+            bar.close()
     signum = request.agreed
     if signum and trainer.state.global_step < trainer.state.max_steps:
         saved = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
@@ -207,9 +216,7 @@ def _readable(
 
     step_rows = config.sft.batch_size if stage == "sft" else config.trainer.groups_per_step
     threads = config.data.workers
-    return ReadableRows(
-        rows, encoder.load_frames, record, ahead=2 * step_rows if threads else 0, threads=max(threads, 1)
-    )
+    return ReadableRows(rows, encoder.encode, record, ahead=2 * step_rows if threads else 0, threads=max(threads, 1))
 
 
 def _save(model: PreTrainedModel, loaded: LoadedModel, path: Path, folder: RunFolder) -> Path:

@@ -1,4 +1,4 @@
-"""Ends that leave nothing behind: on SIGTERM or SIGUSR2 a checkpoint at the next safe point, then a status not 0.
+"""Ends that leave nothing behind: on SIGTERM, SIGUSR2 or Ctrl-C a checkpoint at the next safe point, then a status.
 
 A safe point is the end of an optimizer step after which no sampled completions wait for further updates.
 """
@@ -20,7 +20,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 logger = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
 
 class Interrupted(SystemExit):
@@ -64,7 +64,9 @@ class StopRequest:
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
             return
-        self.signum = signum
+        again, self.signum = self.signum == signum == signal.SIGINT, signum
+        if again:  # Whoever presses Ctrl-C twice will not wait.
+            raise KeyboardInterrupt
         if not self.in_steps:  # Nothing is under way that a restart would not do again.
             raise self.interrupt(signum, "between checkpoints")
         logger.warning("%s: ends after the next checkpoint", signal.Signals(signum).name)

@@ -95,7 +95,7 @@ def test_unreadable_rows_are_counted_and_told_about_once(caplog):
     def load(row: Row) -> None:
         loads.append(row.id)
         if row.id in ("row-1", "row-2"):
-            raise MediaError(row.media.path, "missing", "no such file")
+            raise MediaError(row.media.path, "missing", "no such file", row.id)
 
     readable = ReadableRows(rows, load, lambda row, error: told.append((row.id, error.reason)))
     assert [readable(i) for i in (0, 1, 2, 3, 1, 0)] == [True, False, False, True, False, True]

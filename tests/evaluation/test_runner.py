@@ -61,7 +61,7 @@ def test_unreadable_media_counts_as_wrong_and_is_named(run, row, rows, engine, c
     assert accuracy(records).mean == 0.8
     assert counts(records).media_error == 1
     assert "missing.mp4" in records[3].detail
-    assert "1 rows had unreadable media or too long prompts and count as wrong: broken" in caplog.text
+    assert "1 of 5 rows had unreadable media and count as wrong, the first" in caplog.text
     assert all("broken" not in ids for ids, _, _ in engine.calls)
 
 

@@ -6,11 +6,14 @@ read which row it was.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec
 
 from torch.utils.data import get_worker_info
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -20,19 +23,19 @@ class WorkerError:
     error: ValueError
 
 
-class CarriesErrors:
-    """A collator that gives a `WorkerError` in place of raising, where it runs in a worker."""
+def carries_errors(collate: Callable[P, Any]) -> Callable[P, Any]:
+    """Decorates a collator (its function or `__call__`): in a worker, it gives a `WorkerError` in place of raising."""
 
-    def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self.collate = collate
-
-    def __call__(self, examples: Any) -> Any:
+    @functools.wraps(collate)
+    def carrying(*args: P.args, **kwargs: P.kwargs) -> Any:
         try:
-            return self.collate(examples)
+            return collate(*args, **kwargs)
         except ValueError as error:
             if get_worker_info() is None:
                 raise
             return WorkerError(error)
+
+    return carrying
 
 
 def batches_or_raise(batches: Iterable[Any]) -> Iterator[Any]:

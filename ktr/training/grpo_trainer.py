@@ -25,7 +25,7 @@ from ktr.attribution.settings import KeyTokenSettings
 from ktr.attribution.weights import share_metrics
 from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
-from ktr.data.worker_errors import CarriesErrors
+from ktr.data.worker_errors import carries_errors
 from ktr.models.feature_store import FeatureStore
 from ktr.models.loading import vision_is_frozen
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
@@ -82,6 +82,7 @@ class PromptCollator:
         self.rows = rows
         self.group_size = group_size
 
+    @carries_errors
     def __call__(self, examples: Sequence[dict[str, Any]]) -> list[EncodedPrompt]:
         return [self.encoder.encode(self.rows[example["index"]]) for example in examples[:: self.group_size]]
 
@@ -139,7 +140,7 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
             peft_config=peft_config,
             callbacks=list(callbacks),
         )
-        self.data_collator = CarriesErrors(PromptCollator(encoder, rows, self.num_generations))
+        self.data_collator = PromptCollator(encoder, rows, self.num_generations)
         self.family = encoder.family
         self.scorer = GroupScorer(
             encoder.family,

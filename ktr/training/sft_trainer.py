@@ -19,7 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
-from ktr.data.worker_errors import CarriesErrors
+from ktr.data.worker_errors import carries_errors
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.training.data_wait import TimesData
 from ktr.training.exact_resume import Resumable
@@ -34,6 +34,7 @@ class SupervisedCollator:
         self.rows = rows
         self.pad_token_id = pad_token_id
 
+    @carries_errors
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         rows = [self.rows[example["index"]] for example in examples]
         prompts = [self.encoder.encode(row) for row in rows]
@@ -102,7 +103,7 @@ def supervised_trainer(
         model=model,
         args=arguments,
         train_dataset=Dataset.from_dict({"index": list(range(len(rows)))}),
-        data_collator=CarriesErrors(SupervisedCollator(encoder, rows, pad_token_id=processor.tokenizer.pad_token_id)),
+        data_collator=SupervisedCollator(encoder, rows, pad_token_id=processor.tokenizer.pad_token_id),
         processing_class=processor,
         peft_config=peft_config,
         callbacks=list(callbacks),

@@ -26,6 +26,7 @@ from ktr.attribution.settings import KeyTokenSettings
 from ktr.config.schema_learning import GrpoConfig
 from ktr.models.families import unwrap_model
 from ktr.models.loading import lora_config
+from ktr.training.grpo_trainer import KeyTokenGRPOTrainer
 
 FOUR = {"groups_per_step": 4, "max_steps": 1, "beta": 0.1}
 RELEASED = {"delta": "signed", "scope": "group", "normalize": "selected", "top_k": 0.4, "granularity": "frame"}
@@ -161,7 +162,16 @@ def test_a_frozen_tower_sees_each_patch_once_and_a_trained_one_once_for_the_grad
         assert sum(patches) == passes * sum(known)
 
 
-def test_bf16_takes_nearly_the_step_of_float32(take_step):
+def test_bf16_takes_nearly_the_step_of_float32(take_step, monkeypatch):
+    # The same completions: of a random model, sampled ones differ after a few tokens.
+    sampled = []
+    sample = KeyTokenGRPOTrainer._generate_and_score_completions
+
+    def sample_once(trainer, prompts):
+        sampled.append(sampled[0] if sampled else sample(trainer, prompts))
+        return sampled[0]
+
+    monkeypatch.setattr(KeyTokenGRPOTrainer, "_generate_and_score_completions", sample_once)
     exact = take_step(freeze_vision=True)
     found = take_step(freeze_vision=True, trainer={"bf16": True})
     assert found[1]["loss"] != exact[1]["loss"]
@@ -169,7 +179,7 @@ def test_bf16_takes_nearly_the_step_of_float32(take_step):
     largest = max(exact[0].values(), key=lambda gradient: float(gradient.abs().max()))
     name = next(name for name, gradient in exact[0].items() if gradient is largest)
     cosine = torch.nn.functional.cosine_similarity(found[0][name].flatten(), largest.flatten(), dim=0)
-    assert float(cosine) > 0.9
+    assert float(cosine) > 0.999
 
 
 def test_the_reference_of_adapters_is_the_policy_without_them(take_step, checkpoints, root, rows):

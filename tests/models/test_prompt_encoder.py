@@ -117,7 +117,8 @@ def test_long_prompts_are_refused_and_never_cut(
     frames = new_frames(loaded.family.resize_factor)
     length = len(new_encoder(loaded).encode_frames(new_row(), frames).input_ids_P)
     assert len(new_encoder(loaded, max_prompt_tokens=length).encode_frames(new_row(), frames)) == length
-    with pytest.raises(PromptTooLongError, match=rf"row 'r1'.* {length} tokens and data.max_prompt_tokens is {length - 1}"):
+    message = rf"row 'r1'.* {length} tokens and data.max_prompt_tokens is {length - 1}"
+    with pytest.raises(PromptTooLongError, match=message):
         new_encoder(loaded, max_prompt_tokens=length - 1).encode_frames(new_row(), frames)
 
 

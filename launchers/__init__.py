@@ -1,0 +1,1 @@
+"""Runs on a cluster and beside one another: sweeps as Slurm jobs, their state, and dependent stages."""

@@ -4,12 +4,14 @@ from pathlib import Path
 
 from ktr.config.cli import run_entry
 from ktr.config.schemas import EvaluateConfig
+from ktr.reporting.run_figures import returned_figure
 
 
-def evaluate(config: EvaluateConfig, run_dir: Path) -> None:
+def evaluate(config: EvaluateConfig, run_dir: Path) -> float | None:
     from ktr.evaluation.entry import run  # Imported late: --help and --cfg answer without torch.
 
     print(run(config, run_dir))
+    return None if config.compare else returned_figure(run_dir, config.metric)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,16 @@ from hydra.core.hydra_config import HydraConfig
 from ktr.config.cli import run_entry
 from ktr.config.resume import config_of_run
 from ktr.config.schemas import TrainConfig
+from ktr.reporting.run_figures import returned_figure
 
 
-def train(config: TrainConfig, run_dir: Path) -> None:
-    from ktr.training.pipeline import run  # Imported late: --help and --cfg answer without torch.
+def train(config: TrainConfig, run_dir: Path) -> float | None:
+    from accelerate import PartialState  # Imported late: --help and --cfg answer without torch.
+
+    from ktr.training.pipeline import run
 
     print(run(config_of_run(config, run_dir, HydraConfig.get().overrides.task), run_dir))
+    return returned_figure(run_dir, config.metric) if PartialState().is_main_process else None
 
 
 if __name__ == "__main__":

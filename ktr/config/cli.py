@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -23,9 +24,10 @@ from ktr.config.fields import ConfigError
 from ktr.config.help import FLAGS, help_text
 from ktr.config.messages import one_line
 from ktr.config.overrides import quote_overrides
-from ktr.config.run_folder_name import register_resolvers
+from ktr.config.run_folder_name import FAILURE, register_resolvers
 from ktr.config.schemas import RunConfig
 from ktr.config.validate import check_files, validate
+from ktr.reporting.files import write_atomic
 
 ConfigT = TypeVar("ConfigT", bound=RunConfig)
 TRACEBACK_WANTED = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -52,19 +54,23 @@ class CheckBeforeRun(Callback):
             leave(error, self.schema)
 
 
-def run_entry(entry: str, schema: type[ConfigT], task: Callable[[ConfigT, Path], None]) -> None:
+def run_entry(entry: str, schema: type[ConfigT], task: Callable[[ConfigT, Path], Any]) -> None:
     """Compose the config of `entry` from the command line, validate it, and call `task(config, run_dir)`.
 
+    What `task` returns goes to the sweeper of a `--multirun`. A run that fails says why in `failure.json` and its log.
     Errors a person can mend become one line on stderr; others keep their traceback, as all do with
     `HYDRA_FULL_ERROR=1`. Either way the process ends with a status that is not 0.
     """
 
-    def job(config: DictConfig) -> None:
+    def job(config: DictConfig) -> Any:
+        run_dir = Path(HydraConfig.get().runtime.output_dir)
+        (run_dir / FAILURE).unlink(missing_ok=True)
         try:
             typed = validate(config, schema)
             check_files(typed)
-            task(typed, Path(HydraConfig.get().runtime.output_dir))
+            return task(typed, run_dir)
         except Exception as error:  # The process boundary: reported, and the process ends.
+            note_failure(error, schema, run_dir)
             if HydraConfig.get().mode == RunMode.MULTIRUN:
                 raise
             leave(error, schema)
@@ -107,14 +113,17 @@ def leave(error: BaseException, schema: type[RunConfig]) -> None:
         traceback.print_exception(error)
     if message is not None:
         print(f"error: {message}", file=sys.stderr)
-    _note_in_run_log(message, error)
     sys.exit(1)
 
 
-def _note_in_run_log(message: str | None, error: BaseException) -> None:
-    """The run folder's log also says why a run failed; the console has been told already."""
-    text = message or "".join(traceback.format_exception(error))
-    record = logging.LogRecord("ktr", logging.ERROR, __file__, 0, text, None, None)
+def note_failure(error: BaseException, schema: type[RunConfig], run_dir: Path) -> None:
+    """Write why a run failed into its folder: one line into `failure.json`, all into the log that the console has."""
+    message = one_line(error, schema)
+    trace = "".join(traceback.format_exception(error))
+    record = logging.LogRecord("ktr", logging.ERROR, __file__, 0, message or trace, None, None)
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.FileHandler):
             handler.handle(record)
+    line = message or traceback.format_exception_only(error)[-1].strip().partition("\n")[0]
+    with suppress(OSError):  # A full disk may be what the run failed of; the console is told all the same.
+        write_atomic(run_dir / FAILURE, json.dumps({"error": line}, ensure_ascii=False) + "\n")

@@ -20,8 +20,9 @@ logger = logging.getLogger(__name__)
 CONFIG = "config.yaml"
 # How long stages are, where and how often things are kept, and how media are read ahead.
 FREE = (
-    "resume", "name", "output_dir", "logger", "data.workers", "data.memory_gb", "data.cache_gb", "sft.max_steps",
-    "sft.save_steps", "sft.save_total_limit", "trainer.max_steps", "trainer.save_steps", "trainer.save_total_limit",
+    "resume", "name", "output_dir", "metric", "logger", "data.workers", "data.memory_gb", "data.cache_gb",
+    "sft.max_steps", "sft.save_steps", "sft.save_total_limit", "trainer.max_steps", "trainer.save_steps",
+    "trainer.save_total_limit",
 )  # fmt: skip
 _ABSENT = "absent"
 

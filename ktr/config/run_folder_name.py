@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 AUTO = "auto"
 STATE = "state.json"
 LOCK = "run.lock"
+FAILURE = "failure.json"
 
 
 def run_id() -> str:

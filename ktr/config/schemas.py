@@ -12,6 +12,8 @@ from ktr.config.schema_learning import GrpoConfig, KtrConfig, RewardConfig, SftC
 from ktr.config.schema_running import LoggerConfig, RolloutConfig
 
 STAGES = ("sft", "rl", "eval")
+# What a run's held-out rows give; see `ktr.reporting.run_figures` for all names of figures.
+EVALUATED = ("accuracy", "accuracy_shuffled", "rl_minus_sft", "attribution", "by_kind", "by_kind_shuffled")
 
 
 @dataclass
@@ -63,7 +65,7 @@ class RunConfig(Node):
 class TrainConfig(RunConfig):
     """`train.py`: the stages of a run, in order. `resume` names a run folder to go on in, or is `auto`; `threads`
     is torch's number of CPU threads (null leaves it to torch): one is best for a toy model, and makes results equal on
-    any machine.
+    any machine. `metric` names the figure that a search (`hydra/sweeper=optuna`) gets from a run: null is the accuracy.
 
     Example::
 
@@ -73,6 +75,7 @@ class TrainConfig(RunConfig):
     stages: list[str] = items(*STAGES)
     resume: str | None = free_text()
     threads: int | None = number(None, ge=1)
+    metric: str | None = free_text()
     reward: RewardConfig = field(default_factory=RewardConfig)
     ktr: KtrConfig = field(default_factory=KtrConfig)
     trainer: GrpoConfig = field(default_factory=GrpoConfig)
@@ -92,6 +95,22 @@ class TrainConfig(RunConfig):
             self._check_rl()
         if "eval" in self.stages and not self.eval.rows:
             self.check_length("eval.max_new_tokens", self.eval.max_new_tokens)
+        if self.metric is not None:
+            self._check_metric(self.metric)
+
+    def _check_metric(self, metric: str) -> None:
+        stage, slash, _ = metric.partition("/")
+        evaluated = not slash and metric.partition(".")[0] in EVALUATED
+        if slash and stage in ("sft", "rl") and stage in self.stages or metric == "seconds":
+            return
+        if not evaluated:
+            raise ConfigError(
+                "metric", f"is such as accuracy, by_kind.order.rl or rl/reward, of stages={self.stages}, not {metric!r}"
+            )
+        if "eval" not in self.stages:
+            raise ConfigError(
+                "metric", f"={metric} needs the stage eval, and stages={self.stages}; take one such as rl/reward"
+            )
 
     def _check_rl(self) -> None:
         if self.rollout.temperature == 0:
@@ -113,7 +132,8 @@ class EvaluateConfig(RunConfig):
     """`evaluate.py`: measures one checkpoint on a benchmark, a suite of them, or the rows of `data`.
 
     `compare` names two runs to compare row by row; `rescore` a run whose saved replies are parsed and scored again;
-    `resume` a run folder to go on in. The first two need no model.
+    `resume` a run folder to go on in. The first two need no model. `metric` names the figure that a search gets from a
+    run, such as `videomme.accuracy`: null is the first of the only benchmark.
 
     Example::
 
@@ -126,6 +146,7 @@ class EvaluateConfig(RunConfig):
     compare: list[str] = items()
     rescore: str | None = free_text()
     resume: str | None = free_text()
+    metric: str | None = free_text()
 
     def check(self) -> None:
         if self.compare and len(self.compare) != 2:
@@ -137,6 +158,9 @@ class EvaluateConfig(RunConfig):
             if member.engine != "replay" and not member.rows:
                 key = f"eval.benchmarks.{name}" if self.eval.benchmarks else "eval"
                 self.check_length(f"{key}.max_new_tokens", member.max_new_tokens)
+        known = ("accuracy", "seconds", *self.eval.members)
+        if self.metric is not None and self.metric.partition(".")[0] not in known:
+            raise ConfigError("metric", f"begins with one of {', '.join(known)}, such as {known[-1]}.accuracy")
 
     def needs_model(self) -> bool:
         engines = {member.engine for member in self.eval.members.values()}

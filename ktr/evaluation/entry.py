@@ -61,7 +61,9 @@ def _refuse_other_settings(config: EvaluateConfig, run_dir: Path) -> None:
     changed = [
         f"{key}: {before.get(key)} -> {now.get(key)}"
         for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and key not in ("resume", "name", "output_dir") and key[:7] != "logger."
+        if before.get(key) != now.get(key)
+        and key not in ("resume", "name", "output_dir", "metric")
+        and key[:7] != "logger."
     ]
     if changed:
         raise ValueError(

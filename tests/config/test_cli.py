@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,9 @@ def test_faults_of_the_project_keep_their_traceback(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "Traceback" in done.stderr and "KeyError: 'lost'" in done.stderr
+    (run,) = (tmp_path / "out" / "toy").iterdir()
+    assert json.loads((run / "failure.json").read_text()) == {"error": "KeyError: 'lost'"}
+    assert "in task" in (run / "train.log").read_text()
 
 
 def test_a_task_gets_typed_settings_and_its_folder_and_errors_of_files_are_one_line(tmp_path: Path) -> None:
@@ -122,3 +126,31 @@ def test_a_sweep_gives_each_job_its_folder_and_stops_at_a_bad_value(tmp_path: Pa
     assert [seed for _, seed, _ in jobs] == ["1", "2"]
     assert len({folder for *_, folder in jobs}) == 2 and not any("=" in folder for *_, folder in jobs)
     assert done.returncode == 1 and "error: seed: must be at least 0, not -3" in done.stderr
+    (failure,) = (tmp_path / "out").glob("*/sweep-*/*/failure.json")
+    assert failure.parent.name == "2" and json.loads(failure.read_text()) == {
+        "error": "seed: must be at least 0, not -3"
+    }
+    assert "seed: must be at least 0, not -3" in (failure.parent / "train.log").read_text()
+
+
+def test_a_sweeper_gets_what_the_task_returns_and_an_old_failure_is_forgotten(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from hydra.experimental.callback import Callback\n"
+        "from ktr.config.cli import run_entry\n"
+        "from ktr.config.schemas import TrainConfig\n"
+        "class Show(Callback):\n"
+        "    def on_job_end(self, config, job_return, **kwargs):\n"
+        "        print('returned', job_return.return_value)\n"
+        "if __name__ == '__main__':\n"
+        "    run_entry('train', TrainConfig, lambda config, run_dir: config.seed / 4)\n"
+    )
+    folder = tmp_path / "sweep" / "0"
+    folder.mkdir(parents=True)
+    (folder / "failure.json").write_text("{}")
+    command = [sys.executable, str(script), "-m", f"hydra.sweep.dir={tmp_path}/sweep", "seed=1,2"]
+    command += ["+hydra.callbacks.show._target_=__main__.Show"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert [line for line in done.stdout.splitlines() if "returned" in line] == ["returned 0.25", "returned 0.5"]
+    assert not (folder / "failure.json").exists()

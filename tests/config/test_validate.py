@@ -263,3 +263,27 @@ def test_a_hub_name_is_no_file() -> None:
 def test_schemas_give_the_same_errors_when_used_from_python() -> None:
     with pytest.raises(ValueError, match="name: names a folder"):
         TrainConfig(name="a/b")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "hint"),
+    [
+        (["metric=acuracy"], "such as accuracy"),
+        (["metric=dpo/loss"], "such as accuracy"),
+        (["metric=rl/reward", "stages=[sft,eval]"], "stages=['sft', 'eval']"),
+        (["metric=accuracy.rl", "stages=[rl]"], "needs the stage eval"),
+    ],
+)
+def test_a_metric_that_the_stages_do_not_measure_is_refused(overrides: list[str], hint: str) -> None:
+    error = refused(*overrides)
+    assert error.key == "metric" and hint in str(error)
+
+
+def test_a_metric_of_another_benchmark_is_refused() -> None:
+    given = ["eval=mmvu", "eval.engine=replay", "eval.replies=replies.jsonl", "eval.root=rows"]
+    error = refused(*given, "metric=videomme.accuracy", entry="evaluate")
+    assert error.key == "metric" and "mmvu.accuracy" in str(error)
+    for metric in ("mmvu.accuracy", "accuracy"):
+        validate(config_of(*given, f"metric={metric}", entry="evaluate"), EvaluateConfig)
+    for metric in ("accuracy", "by_kind.order.rl", "rl/key_tokens/kept/key", "seconds"):
+        validate(config_of(f"metric={metric}"))

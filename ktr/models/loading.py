@@ -62,7 +62,8 @@ def load_model(
     Args:
         path: a folder, or a name `owner/model` on the Hugging Face Hub.
         dtype: `float32`, `bfloat16` or `float16`.
-        attn_implementation: an attention function of transformers.
+        attn_implementation: an attention function of transformers; under `sdpa` the language model uses its equal that
+            skips what packed rows mask (`ktr.models.attention`).
         freeze_vision: no gradient for the vision tower (its merger included).
         device: where to put the model; None leaves it on the CPU.
 
@@ -70,6 +71,8 @@ def load_model(
         ValueError: the checkpoint is missing or incomplete, its family or the dtype unknown.
     """
     from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    from ktr.models.attention import use_group_sdpa
 
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
@@ -88,6 +91,7 @@ def load_model(
     except (OSError, SafetensorError) as error:
         raise ValueError(f"checkpoint {name!r} is incomplete or damaged: {_first_line(error)}") from error
     _check_tokenizer(name, processor, family)
+    use_group_sdpa(model)
     if freeze_vision:
         freeze_vision_tower(model)
     if device is not None:

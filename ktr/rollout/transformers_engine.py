@@ -20,7 +20,6 @@ from transformers import Cache, DynamicCache, PreTrainedTokenizerBase
 
 from ktr.models.families import Family, unwrap_model
 from ktr.models.prompt_encoder import EncodedPrompt
-from ktr.rollout.decode_attention import decoding_attention
 from ktr.rollout.engine import Completion, SamplingSettings
 from ktr.rollout.group_cache import expand_cache
 from ktr.rollout.sampling import TokenSampler
@@ -108,7 +107,6 @@ class TransformersRollout:
         with (
             torch.no_grad(),
             evaluating(model),
-            decoding_attention(model),
             tqdm(total=len(prompts), disable=not progress, desc="rollout") as bar,
         ):
             for batch in self._batches(prompts, num_completions, settings.max_new_tokens):

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
+from ktr.models.attention import GROUP_SDPA, PAD_SEGMENT, PROMPT_SEGMENT
+
 IGNORED_LABEL = -100
-PROMPT_SEGMENT = 0
-PAD_SEGMENT = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,13 @@ class PackedBatch:
     def attention_mask(self, implementation: str = "sdpa") -> torch.Tensor | BlockMask:
         """What the rows may attend to, in the form of the model's attention `implementation`.
 
-        `(B, L)` where every row holds one completion; else the group mask, `(B, 1, L, L)` boolean, or a block mask for
-        `flex_attention`, which skips the blocks that no segment sees.
+        `(B, L)` where every row holds one completion; else the segments, `(B, 1, 1, L)`, for `group_sdpa`, a block mask
+        for `flex_attention`, which skips the blocks that no segment sees, or the group mask, `(B, 1, L, L)` boolean.
         """
         if all(len(row.completions) == 1 for row in self.rows):
             return (self.segments_BL != PAD_SEGMENT).long()
+        if implementation == GROUP_SDPA:
+            return self.segments_BL[:, None, None]
         if implementation == "flex_attention":
             return group_block_mask(self.segments_BL)
         return group_mask(self.segments_BL)

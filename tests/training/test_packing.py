@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.attention.flex_attention import create_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_mask, flex_attention
 
 from ktr.training.packing import (
     IGNORED_LABEL,
@@ -106,6 +106,13 @@ def test_dropped_tokens_leave_the_positions_of_the_others():
     assert prompt.next_position == 7
     with pytest.raises(AssertionError, match="last prompt token"):
         make_prompt(3).without(torch.tensor([False, False, True]))
+
+
+def test_the_mask_takes_the_form_of_the_attention():
+    batch = pack_rows([RowPlan(0, (0, 1))], [make_prompt(3)], [[[1, 2], [3]]], pad_token_id=7)
+    assert batch.attention_mask("group_sdpa").tolist() == [[[[0, 0, 1, 1, 2]]]]
+    assert torch.equal(batch.attention_mask("sdpa"), group_mask(batch.segments_BL))
+    assert isinstance(batch.attention_mask("flex_attention"), BlockMask)
 
 
 def test_rows_of_one_completion_need_no_mask_of_their_own():

@@ -30,6 +30,7 @@ from ktr.config.validate import check_files, validate
 from ktr.reporting.files import write_atomic
 
 ConfigT = TypeVar("ConfigT", bound=RunConfig)
+OPTUNA = "hydra_optuna_sweeper"
 TRACEBACK_WANTED = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 register_resolvers()  # On import, so that the processes a launcher starts know them too.
@@ -45,7 +46,23 @@ class CheckBeforeRun(Callback):
         self._check(config)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """The values of a sweep are not known yet: each of its jobs is checked when it starts."""
+        """The values of a sweep are not known yet: each of its jobs is checked when it starts.
+
+        A search is refused where its runs measure no accuracy and nothing says what else to judge them by.
+        """
+        if OPTUNA not in config.hydra.sweeper._target_ or config.get("metric") is not None:
+            return
+        if "eval" not in config.get("stages", ["eval"]) or config.eval.get("benchmarks"):
+            leave(
+                ConfigError("metric", "names the figure to search by, such as rl/reward or videomme.accuracy"),
+                self.schema,
+            )
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """A sweeper may go on after failed jobs, and ends as if there were none."""
+        failed = sorted(path.parent.name for path in Path(config.hydra.sweep.dir).glob(f"*/{FAILURE}"))
+        if failed:
+            leave(ConfigError("", f"jobs {', '.join(failed)} of {config.hydra.sweep.dir} failed"), self.schema)
 
     def _check(self, config: DictConfig) -> None:
         try:
@@ -91,12 +108,14 @@ def run_entry(entry: str, schema: type[ConfigT], task: Callable[[ConfigT, Path],
 
 
 def prepare_arguments(arguments: Sequence[str], schema: type[RunConfig]) -> list[str]:
-    """The command line as Hydra gets it: free-text values quoted, and `trainer=sft` read as `stages=[sft]`.
+    """The command line as Hydra gets it: free-text values quoted, `trainer=sft` read as `stages=[sft]`, and
+    `hydra/sweeper=optuna` as `optuna_search` (a file of ours cannot have the name that the plugin's schema has).
 
     Raises:
         ConfigError: for `trainer=sft` together with `trainer.` settings, which would change nothing.
     """
     quoted = quote_overrides(arguments, free_text_keys(schema))
+    quoted = ["hydra/sweeper=optuna_search" if argument == "hydra/sweeper=optuna" else argument for argument in quoted]
     if "trainer=sft" not in quoted:
         return quoted
     for argument in quoted:

@@ -1,11 +1,12 @@
 """Evaluation with vLLM in this process: the frames and prompts are the project's own, vLLM only decodes tokens.
 
 Frames go in resized and sampled (`do_sample_frames` off) with their metadata, so prompts hold the same placeholders as
-everywhere else; a prompt whose token count differs is refused. vLLM is imported when the engine is built.
+everywhere else; a prompt that vLLM reads as other tokens is refused. vLLM is imported when the engine is built.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _VIDEO = "<|video_pad|>"
 _MARKED_VIDEO = f"<|vision_start|>{_VIDEO}<|vision_end|>"
+_NORMALIZE_ON_DEVICE = "mm_device_do_normalize"
 _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
 
 
@@ -50,8 +52,12 @@ class VllmEngine:
             os.environ.setdefault(name, value)
         try:
             from vllm import LLM
+            from vllm.engine.arg_utils import EngineArgs
         except ImportError as error:
             raise ValueError("eval.engine=vllm needs vLLM: pip install 'ktr[vllm]', or use transformers") from error
+        if _NORMALIZE_ON_DEVICE in {field.name for field in dataclasses.fields(EngineArgs)}:
+            # On the device vLLM normalises videos with the mean of the image processor, which need not be theirs.
+            options.setdefault(_NORMALIZE_ON_DEVICE, False)
         self.family = family
         self.tokenizer = tokenizer
         self.llm = LLM(
@@ -73,7 +79,7 @@ class VllmEngine:
         """`num_completions` completions of every prompt; see `RolloutEngine.generate`.
 
         Raises:
-            ValueError: vLLM expands a prompt to another number of tokens than the project's own encoder.
+            ValueError: vLLM expands a prompt to other tokens than the project's own encoder.
         """
         from vllm import SamplingParams
 
@@ -90,11 +96,11 @@ class VllmEngine:
         requests = [vllm_prompt(prompt, timestamps=timestamps) for prompt in prompts]
         outputs = self.llm.generate(requests, sampling, use_tqdm=progress)
         for prompt, output in zip(prompts, outputs, strict=True):
-            ours, theirs = len(prompt.input_ids_P), len(output.prompt_token_ids)
+            ours, theirs = prompt.input_ids_P.tolist(), list(output.prompt_token_ids)
             if ours != theirs:
                 raise ValueError(
-                    f"row {prompt.row.id!r}: vLLM reads the prompt as {theirs} tokens and the project as {ours}; the "
-                    "versions of vLLM and transformers do not fit each other"
+                    f"row {prompt.row.id!r}: vLLM reads the prompt as {len(theirs)} tokens and the project as "
+                    f"{len(ours)} others; the versions of vLLM and transformers do not fit each other"
                 )
         return [[self._completion(one) for one in output.outputs] for output in outputs]
 
@@ -107,8 +113,9 @@ class VllmEngine:
 def vllm_prompt(prompt: EncodedPrompt, *, timestamps: bool = False) -> dict[str, Any]:
     """A prompt as vLLM takes it: chat text, and frames `(T, H, W, 3)` with the facts of their video.
 
-    With `timestamps` (Qwen3-VL) the source's frame rate stands in the metadata, from which the processor writes the
-    time of each grid; otherwise the rate that gives the prompt's own seconds a grid.
+    With `timestamps` (Qwen3-VL) the metadata count frames in seconds, so that the processor writes the presentation
+    time of each grid, whatever the source's frame rate does; otherwise they hold the rate that gives the prompt's own
+    seconds a grid.
     """
     # Where every grid has markers and a timestamp of its own, those that the chat template writes around the video go.
     text = prompt.text.replace(_MARKED_VIDEO, _VIDEO) if timestamps else prompt.text
@@ -122,14 +129,17 @@ def vllm_prompt(prompt: EncodedPrompt, *, timestamps: bool = False) -> dict[str,
         request["mm_processor_kwargs"] = {"do_resize": False}
         return request
     fps, total = frames.fps, frames.total_frames
-    if prompt.second_per_grid and not timestamps:
+    indices: list[float] = list(frames.indices)
+    if timestamps:
+        fps, indices = 1.0, list(frames.times)
+    elif prompt.second_per_grid:
         # The processor takes len(frames) / total * fps as the rate of the frames shown: two of them fill a grid.
-        fps = 2.0 / prompt.second_per_grid * total / len(frames.indices)
+        fps = 2.0 / prompt.second_per_grid * total / len(indices)
     metadata = {
         "fps": fps,
         "total_num_frames": total,
         "duration": total / fps if fps else frames.duration,
-        "frames_indices": list(frames.indices),
+        "frames_indices": indices,
         "video_backend": "numpy",
         "do_sample_frames": False,
     }

@@ -11,11 +11,13 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ktr.rewards.affirmation import meaning_of, meanings
 from ktr.rewards.choice_wording import (
     AFTER_LABEL_A,
     AFTER_LABEL_I,
     CLOSE,
     ENDS_ITEM,
+    ENUMERATOR,
     JOINED,
     KIND,
     LETTER,
@@ -24,7 +26,9 @@ from ktr.rewards.choice_wording import (
     NAMES_BEFORE,
     NEGATED_AFTER,
     NEGATED_BEFORE,
+    NUMBERED,
     OPEN,
+    OPENING_LABEL,
     STATED_AFTER,
     STATED_BEFORE,
 )
@@ -52,28 +56,36 @@ class _Patterns:
     several: re.Pattern[str]  # nothing but labels
 
 
-def score_choice(answer: str, gold: str, options: tuple[str, ...]) -> Outcome:
+def score_choice(answer: str, gold: str, options: tuple[str, ...], *, whole: bool = False) -> Outcome:
     """1 when the answer names the gold option and no other; see the module's text for how it is read.
+
+    Args:
+        whole: the answer is a whole reply without tags: the label that opens it decides, as in benchmarks' own scripts
+            (TempCompass, Video-MME), whatever text or other lines follow it.
 
     Raises ValueError when the gold names none of the options.
     """
     choices = read_options(options)
     right = gold_index(gold, choices)
-    named, status = read_choice(answer, choices)
+    named, status = read_choice(answer, choices, whole=whole)
     if named is None:
         return Outcome(0.0, status)
     return right_or_wrong(named == right, choices.labels[named])
 
 
-def read_choice(answer: str, options: Options) -> tuple[int | None, Status]:
-    """The index of the one option that the answer names, or None with the reason."""
+def read_choice(answer: str, options: Options, *, whole: bool = False) -> tuple[int | None, Status]:
+    """The index of the one option that the answer names, or None with the reason. See `score_choice` for `whole`."""
     boxed = set(boxed_contents(answer))
     if len(boxed) > 1:
         return None, "ambiguous"
     text = unwrap(boxed.pop() if boxed else answer)
+    if options.lettered and (numbered := NUMBERED.match(text)) is not None and options.index_of_text(text) is None:
+        if int(numbered["number"]) > len(options.labels):
+            return None, "no_answer"
+        text = f"{options.labels[int(numbered['number']) - 1]}{text[numbered.end() :]}"
     patterns = _patterns(options.labels)
-    whole = patterns.whole.fullmatch(text)
-    if whole is not None and (found := options.index_of_label(whole["label"])) is not None:
+    label = patterns.whole.fullmatch(text)
+    if label is not None and (found := options.index_of_label(label["label"])) is not None:
         return found, "ok"
     if (found := options.index_of_text(text)) is not None:
         return found, "ok"
@@ -81,8 +93,12 @@ def read_choice(answer: str, options: Options) -> tuple[int | None, Status]:
     if line is not None and (found := options.index_of_text(line["text"])) is not None:
         named = options.index_of_label(line["label"])
         same_text = named is not None and options.texts[named] == comparable(line["text"])
-        return (named, "ok") if found == named or same_text else (None, "ambiguous")
-    return _read_sentence(text, options, patterns)
+        if found == named or same_text or (whole and named is not None):
+            return named, "ok"
+        return None, "ambiguous"
+    if (found := options.index_of_text(ENUMERATOR.sub("", text))) is not None:
+        return found, "ok"
+    return _read_sentence(text, options, patterns, whole)
 
 
 @lru_cache(maxsize=512)
@@ -124,7 +140,7 @@ def _text_pattern(text: str) -> str:
     return left + r"\s+".join(map(re.escape, text.split())) + right
 
 
-def _read_sentence(text: str, options: Options, patterns: _Patterns) -> tuple[int | None, Status]:
+def _read_sentence(text: str, options: Options, patterns: _Patterns, whole: bool) -> tuple[int | None, Status]:
     texts_named: list[_Mention] = []
     masked = text
     texts = _texts_pattern(options)
@@ -140,6 +156,9 @@ def _read_sentence(text: str, options: Options, patterns: _Patterns) -> tuple[in
     mentions = [mention for mention in mentions if not mention.plain or not _is_casual(masked, mention)]
     if stated:
         return _unless_joined(masked, stated[-1], [*mentions, stated[-1]])
+    if whole and (label := OPENING_LABEL.match(masked)) is not None:
+        found = options.index_of_label(label["label"])
+        return found, "no_answer" if found is None else "ok"
     opening = patterns.opening.match(masked)
     if opening is not None and options.lettered and options.index_of_label(opening["label"]) is None:
         return None, "no_answer"
@@ -151,6 +170,10 @@ def _read_sentence(text: str, options: Options, patterns: _Patterns) -> tuple[in
             return _only({mention.index for mention in usable})
     if patterns.several.fullmatch(text):
         return None, "ambiguous"
+    says = [meaning_of(own) for own in options.texts]
+    if sorted(says, key=str) == [False, True]:
+        found_meanings = meanings(text)
+        return _only({says.index(meaning) for meaning in found_meanings})
     return _only({mention.index for mention in _positive(text, texts_named)})
 
 

@@ -62,3 +62,8 @@ NAMES_BEFORE = re.compile(
     re.IGNORECASE,
 )
 LINE_START = re.compile(rf"(?:^|[\n;.])\W*(?:{KIND}\W*)?$", re.IGNORECASE)
+NUMBERED = re.compile(
+    rf"\W*(?:{KIND}|captions?|sentences?|descriptions?|statements?)\s+(?P<number>[1-9])\b", re.IGNORECASE
+)
+ENUMERATOR = re.compile(r"^\(?\d{1,2}\)\s+")
+OPENING_LABEL = re.compile(r"\s*(?P<label>[A-Z])[.)](?!.*\b(?i:incorrect|wrong|false)\b)")

@@ -21,17 +21,19 @@ _OBJECT = re.compile(r"[{\[]")
 _UNIT_TIME = (
     r"(?:(?P<h>\d+(?:\.\d+)?)\s*(?:hours?|hrs?|h)(?![a-z])[\s,]*(?:and\s+)?)?"
     r"(?:(?P<m>\d+(?:\.\d+)?)\s*(?:minutes?|mins?|m)(?![a-z])[\s,]*(?:and\s+)?)?"
-    r"(?:(?P<s>\d+(?:\.\d+)?)\s*(?:seconds?|secs?|s)(?![a-z]))?"
+    r"(?:(?P<s>\d+(?:\.\d+)?)\s*(?:(?:seconds?|secs?|s)(?![a-z])|秒))?"
 )
 _CLOCK_TIME = r"(?P<clock>\d+(?::\d{1,2}){1,2}(?:\.\d+)?)(?![:\d])"
 _BARE_TIME = r"(?P<bare>\d+(?:\.\d+)?|\.\d+)(?![:\d]|\.\d)"
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-_STARTS = r"(?<![\w.:])"
+_STARTS = r"(?<![A-Za-z0-9_.:秒])"
 _TIME = re.compile(
-    rf"{_STARTS}{_CLOCK_TIME}(?:\s*s\b)?|{_STARTS}{_UNIT_TIME}(?<=[a-z])|{_STARTS}{_BARE_TIME}", re.IGNORECASE
+    rf"{_STARTS}{_CLOCK_TIME}(?:\s*s\b)?|{_STARTS}{_UNIT_TIME}(?<=[a-z秒])|{_STARTS}{_BARE_TIME}", re.IGNORECASE
 )
+_TO = re.compile(r"[\s)\]>]*(?:-+>?|~|to|until|till|and|through|到|至)[\s(\[<]*", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+(?:\.\d+)?|\.\d+)(?![\w]|\.\d)")
 _TIME_KEYS = ("time", "times", "timestamp", "timestamps", "interval", "segment", "span", "time_range")
+_BOUND_KEYS = (("start", "end"), ("start_time", "end_time"))
 _BOX_KEYS = ("boxes", "box", "bbox", "bboxes", "bbox_2d", "bounding_box")
 
 
@@ -122,12 +124,12 @@ def read_interval(text: str, json_only: bool = False) -> Interval | None:
         times = _under(value, _TIME_KEYS)
         if times is None and isinstance(value, list):
             times = value
-        if isinstance(times, dict) and {"start", "end"} <= times.keys():
-            times = [times["start"], times["end"]]
-        if times is None and isinstance(value, dict) and {"start", "end"} <= value.keys():
-            times = [value["start"], value["end"]]
         if isinstance(times, list):
             times = _unnested(times)
+        bounds = _bounds(times) or (_bounds(value) if times is None else None)
+        if bounds is not None:
+            times = bounds
+        if isinstance(times, list):
             return _interval([_json_seconds(time) for time in times])
         if isinstance(times, str):
             return _interval_in_words(times)
@@ -207,6 +209,15 @@ def _unnested(values: list[Any]) -> list[Any]:
     return values[0] if len(values) == 1 and isinstance(values[0], list) else values
 
 
+def _bounds(value: Any) -> list[Any] | None:
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, dict):
+        return None
+    pair = next((pair for pair in _BOUND_KEYS if set(pair) <= value.keys()), None)
+    return None if pair is None else [value[key] for key in pair]
+
+
 def _second(key: str) -> int | None:
     number = parse_seconds(key)
     return None if number is None or number != int(number) else int(number)
@@ -226,19 +237,29 @@ def _json_seconds(value: Any) -> float | None:
 
 
 def _interval_in_words(text: str) -> Interval | None:
+    """The two times of a text; where it holds more, the one pair of them that a word or dash for "to" joins."""
     if "_" in text or re.search(r"(?:^|[^\w\s)\].:])\s*-\s*\d|^\s*-\s*\d|\(\s*-\s*\d", text):
         return None
-    return _interval(_times_in_words(text))
+    found = list(_TIME.finditer(text))
+    if len(found) > 2:
+        pairs = [
+            pair
+            for pair in itertools.pairwise(found)
+            if _TO.fullmatch(text, pair[0].end(), pair[1].start()) is not None
+        ]
+        spans = {_interval([_seconds(time) for time in pair]) for pair in pairs}
+        return spans.pop() if len(spans) == 1 else None
+    return _interval([_seconds(time) for time in found])
 
 
 def _times_in_words(text: str) -> list[float | None]:
-    times: list[float | None] = []
-    for match in _TIME.finditer(text):
-        if match["clock"] or match["bare"]:
-            times.append(parse_seconds(match["clock"] or match["bare"]))
-        else:
-            times.append(sum(float(match[unit] or 0.0) * seconds for unit, seconds in _SECONDS.items()))
-    return times
+    return [_seconds(match) for match in _TIME.finditer(text)]
+
+
+def _seconds(match: re.Match[str]) -> float | None:
+    if match["clock"] or match["bare"]:
+        return parse_seconds(match["clock"] or match["bare"])
+    return sum(float(match[unit] or 0.0) * seconds for unit, seconds in _SECONDS.items())
 
 
 def _interval(times: list[float | None]) -> Interval | None:

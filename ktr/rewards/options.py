@@ -16,12 +16,16 @@ _LABELLED = re.compile(
     r"\s*[.:、]?\s*(?P<text>.*)",
     re.DOTALL,
 )
+_NAMED = re.compile(r"(?P<name>(?P<kind>[a-z]+) (?P<label>[a-z]|\d{1,2}))\s*[:.)]\s*(?P<text>\S.*)", re.DOTALL)
 _ASSUMED_LABELS = "ABCDEFGHIJ"
 
 
 @dataclass(frozen=True)
 class Options:
     """`labels` in upper case; `texts` and `lines` (label and text) in the form texts are compared in.
+
+    `names` are what options call themselves behind or instead of a label ("Caption A: ...", "Option 2: ..."), if they
+    do; their texts are then without them.
 
     >>> read_options(("A. red", "B. blue")).labels
     ('A', 'B')
@@ -30,6 +34,7 @@ class Options:
     labels: tuple[str, ...]
     texts: tuple[str, ...]
     lines: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
     @property
     def lettered(self) -> bool:
@@ -40,10 +45,14 @@ class Options:
         return self.labels.index(label) if label in self.labels else None
 
     def index_of_text(self, text: str) -> int | None:
-        """The option whose whole line or bare text this is; None unless exactly one is."""
+        """The option whose whole line, bare text or name this is; None unless exactly one is."""
         wanted = comparable(text)
-        matches = [i for i, pair in enumerate(zip(self.lines, self.texts, strict=True)) if wanted and wanted in pair]
+        forms = zip(self.lines, self.texts, self.names or self.texts, strict=True)
+        matches = [i for i, own in enumerate(forms) if wanted and (wanted in own or wanted == self._named_line(i))]
         return matches[0] if len(matches) == 1 else None
+
+    def _named_line(self, index: int) -> str | None:
+        return f"{self.names[index]}: {self.texts[index]}" if self.names else None
 
 
 def comparable(text: str) -> str:
@@ -64,10 +73,10 @@ def read_options(options: tuple[str, ...]) -> Options:
     labelled = [_split_label(option) for option in options]
     labels = tuple(label for label, _ in labelled)
     if _can_be_labels(labels):
-        return Options(labels, tuple(text for _, text in labelled), lines)
+        return Options(labels, *_without_names(tuple(text for _, text in labelled), lines))
     if len(options) > len(string.ascii_uppercase):
         raise ValueError(f"{len(options)} options without labels: write the labels into the options")
-    return Options(tuple(string.ascii_uppercase[: len(options)]), lines, lines)
+    return Options(tuple(string.ascii_uppercase[: len(options)]), *_without_names(lines, lines))
 
 
 def _split_label(option: str) -> tuple[str, str]:
@@ -83,6 +92,17 @@ def _split_label(option: str) -> tuple[str, str]:
     if label.isdigit() and rest[:1].isdigit() and not text[: match.start("text")].endswith((" ", ")", "]")):
         return "", ""
     return label, comparable(rest)
+
+
+def _without_names(
+    texts: tuple[str, ...], lines: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Texts without the names all of them begin with, the lines, the names (none unless all are of one kind)."""
+    named = [match for text in texts if (match := _NAMED.fullmatch(text))]
+    labels = tuple(match["label"].upper() for match in named)
+    if len(named) < len(texts) or len({match["kind"] for match in named}) != 1 or not _can_be_labels(labels):
+        return texts, lines, ()
+    return tuple(match["text"] for match in named), lines, tuple(match["name"] for match in named)
 
 
 def _can_be_labels(labels: tuple[str, ...]) -> bool:

@@ -7,6 +7,7 @@ reduced to one, and a block that was not closed is a cut-off reply.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import NamedTuple
 
@@ -46,13 +47,15 @@ def format_score(reply: str) -> float:
 def read_reply(reply: str, require_tags: bool = True) -> ReadReply:
     """Find the one answer that follows the reasoning.
 
-    With `require_tags=False` a reply without any answer tag is read as a whole (what direct prompts ask for).
+    With `require_tags=False` a reply without any answer tag is read as a whole (what direct prompts ask for), and
+    several answer blocks count as one where all say the same.
     """
     rest, reasoning_open = _after_reasoning(strip_end_tokens(reply))
     tags = [tag for tag in _TAG.finditer(rest) if tag[2].lower() == "answer"]
     opening = [tag for tag in tags if not tag[1]]
     if len(opening) > 1:
-        return ReadReply(None, "ambiguous", True)
+        said = None if require_tags else _said_again(rest, tags)
+        return ReadReply(said, "ambiguous" if said is None else "ok", True)
     if opening:
         closing = next((tag for tag in tags if tag[1] and tag.start() >= opening[0].end()), None)
         if closing is None:
@@ -63,6 +66,15 @@ def read_reply(reply: str, require_tags: bool = True) -> ReadReply:
         return ReadReply(None, "truncated", False)
     answer = "" if require_tags else _TAG.sub("", rest).strip()
     return ReadReply(answer or None, "ok" if answer else "no_answer", False)
+
+
+def _said_again(text: str, tags: list[re.Match[str]]) -> str | None:
+    """What all answer blocks say, where an opening tag may stand for a closing one; None when they differ."""
+    pieces = {text[left.end() : right.start()].strip() for left, right in itertools.pairwise(tags) if not left[1]}
+    if not tags[-1][1]:
+        pieces.add(text[tags[-1].end() :].strip())
+    pieces.discard("")
+    return pieces.pop() if len(pieces) == 1 else None
 
 
 def _after_reasoning(text: str) -> tuple[str, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 
@@ -27,6 +28,8 @@ METRICS = REGRESSION_METRICS
 
 _GOLD_TAGS = re.compile(r"<\s*answer\s*>(.*?)<\s*/\s*answer\s*>", re.IGNORECASE | re.DOTALL)
 
+_FENCED = re.compile(r"\s*```(?:json)?\s*(\{.*\})\s*```\s*", re.DOTALL | re.IGNORECASE)
+_ANSWER_KEYS = ("final_answer", "answer", "choice", "option", "prediction")
 _MARKED = re.compile(r"^\s*#{4}\s*(\S.*)$", re.MULTILINE)
 _REASON = re.compile(r"\s*(?:,\s*)?\b(?:because|since|as)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -42,7 +45,7 @@ _WITHOUT_OPTIONS: dict[str, Callable[[str, str], Outcome]] = {
     "open-ended": score_open_ended,
     "REC": score_count,
 }
-_WITH_OPTIONS: dict[str, Callable[[str, str, tuple[str, ...]], Outcome]] = {
+_WITH_OPTIONS: dict[str, Callable[..., Outcome]] = {
     "multiple choice": score_choice,
     "yes/no": score_yes_no,
     "CRR": score_yes_no,
@@ -92,8 +95,10 @@ def score_reply(
     read = read_reply(reply, require_tags)
     if read.answer is None:
         return Verdict(0.0, form, read.status, None)
-    answer = read.answer if read.tagged or kind not in _NUMBER_TYPES else _conclusion(read.answer)
-    outcome = _score(kind, answer, wanted, tuple(options), metric)
+    answer = read.answer if require_tags else _json_answer(read.answer) or read.answer
+    if not read.tagged and kind in _NUMBER_TYPES:
+        answer = _conclusion(answer)
+    outcome = _score(kind, answer, wanted, tuple(options), metric, whole=not read.tagged)
     return Verdict(outcome.accuracy, form, outcome.status, outcome.parsed, outcome.detail)
 
 
@@ -104,6 +109,17 @@ def bare_gold(gold: str) -> str:
     if not bare:
         raise ValueError(f"the gold answer is empty: {gold!r}")
     return bare
+
+
+def _json_answer(text: str) -> str | None:
+    """The answer that a reply in JSON gives beside its reasoning; None for a reply in other form."""
+    fenced = _FENCED.fullmatch(text)
+    try:
+        value = json.loads(fenced[1] if fenced else text)
+    except (ValueError, RecursionError):
+        return None
+    found = [value[key] for key in _ANSWER_KEYS if key in value] if isinstance(value, dict) else []
+    return str(found[0]) if found and isinstance(found[0], str | int | float) else None
 
 
 def _conclusion(text: str) -> str:
@@ -126,9 +142,9 @@ def _conclusion(text: str) -> str:
     return sentence.rpartition("=")[2] if "=" in sentence else sentence
 
 
-def _score(kind: str, answer: str, gold: str, options: tuple[str, ...], metric: str | None) -> Outcome:
+def _score(kind: str, answer: str, gold: str, options: tuple[str, ...], metric: str | None, *, whole: bool) -> Outcome:
     if kind == "regression":
         return score_regression(answer, gold, metric or "relative_error")
     if kind in _WITH_OPTIONS:
-        return _WITH_OPTIONS[kind](answer, gold, options)
+        return _WITH_OPTIONS[kind](answer, gold, options, whole=whole)
     return _WITHOUT_OPTIONS[kind](answer, gold)

@@ -143,3 +143,20 @@ def test_unreadable_tube_and_gold():
                                              ("1:2:3:4", None), ("x", None), ("", None), ("-1", None)])  # fmt: skip
 def test_clock_times(text, value):
     assert parse_seconds(text) == value
+
+
+@pytest.mark.parametrize(
+    ("reply", "seconds"),
+    [
+        ('[{"start": "00:10", "end": "00:20"}]', (10, 20)),
+        ('{"start_time": 10.0, "end_time": "00:20"}', (10, 20)),
+        ("In the 30-second video, the event happens from 10 to 20 seconds.", (10, 20)),
+        ("10.0s to 20.0s (duration: 10.0 s)", (10, 20)),
+        ("1. 10.0 - 20.0", (10, 20)),
+        ("从10秒到20秒", (10, 20)),
+        ("from 10 to 20 s, then from 25 to 30 s", None),
+        ("10, 20, 30", None),
+    ],
+)
+def test_the_one_span_among_other_numbers(reply, seconds):
+    assert read_interval(reply) == seconds

@@ -67,7 +67,7 @@ class ModelConfig(Node):
 
     Example::
 
-        python train.py model=qwen2_5_vl_7b model.attn_implementation=flash_attention_2
+        python train.py model=qwen2_5_vl_7b model.attn_implementation=flex_attention
         python train.py model=checkpoint model.path=/models/mine
     """
 

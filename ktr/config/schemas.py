@@ -117,6 +117,11 @@ class TrainConfig(RunConfig):
             raise ConfigError("rollout.temperature", "must be above 0 in training: greedy completions are all the same")
         if not self.reward.components:
             raise ConfigError("reward.components", "is empty: the rl stage needs at least one reward")
+        if self.trainer.packing and self.model.attn_implementation == "flash_attention_2":
+            raise ConfigError(
+                "model.attn_implementation",
+                "=flash_attention_2 cannot read packed rows: use sdpa or flex_attention, or trainer.packing=false",
+            )
         self.check_length("rollout.max_new_tokens", self.rollout.max_new_tokens)
         prompt, row = self.data.max_prompt_tokens, self.trainer.max_packed_tokens
         if prompt is not None and row is not None and prompt + self.rollout.max_new_tokens > row:

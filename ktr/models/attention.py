@@ -11,6 +11,8 @@ key-value heads (Q = K x N), S cached tokens, D head dimension.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -101,8 +103,22 @@ AttentionInterface.register(GROUP_SDPA, group_sdpa_forward)
 AttentionMaskInterface.register(GROUP_SDPA, sdpa_mask)
 
 
-def use_group_sdpa(model: PreTrainedModel) -> None:
-    """Lets the language model use `group_sdpa_forward`, where it runs on `sdpa`; the vision tower stays as it is."""
-    config = model.config.get_text_config()
-    if config._attn_implementation == "sdpa":
-        config._attn_implementation = GROUP_SDPA
+def text_attention(model: PreTrainedModel) -> str:
+    """The attention implementation of the language model; the vision tower has its own."""
+    return str(model.config.get_text_config()._attn_implementation)
+
+
+def set_text_attention(model: PreTrainedModel, implementation: str) -> None:
+    model.config.get_text_config()._attn_implementation = implementation
+
+
+@contextmanager
+def decoding_attention(model: PreTrainedModel) -> Iterator[None]:
+    """`group_sdpa` in place of `flex_attention`, which would need a block mask for every new token."""
+    before = text_attention(model)
+    if before == "flex_attention":
+        set_text_attention(model, GROUP_SDPA)
+    try:
+        yield
+    finally:
+        set_text_attention(model, before)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Attention of the language model alone: the tower beside it runs on SDPA.
+TEXT_ONLY = {"sdpa": "group_sdpa", "flex_attention": "flex_attention"}
 LANGUAGE_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -62,8 +64,9 @@ def load_model(
     Args:
         path: a folder, or a name `owner/model` on the Hugging Face Hub.
         dtype: `float32`, `bfloat16` or `float16`.
-        attn_implementation: an attention function of transformers; under `sdpa` the language model uses its equal that
-            skips what packed rows mask (`ktr.models.attention`).
+        attn_implementation: `sdpa` (in the language model its equal that skips what packed rows mask, see
+            `ktr.models.attention`), `flex_attention` (in the language model, on CUDA), `eager`, or another attention
+            function of transformers.
         freeze_vision: no gradient for the vision tower (its merger included).
         device: where to put the model; None leaves it on the CPU.
 
@@ -72,10 +75,12 @@ def load_model(
     """
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    from ktr.models.attention import use_group_sdpa
+    from ktr.models.attention import set_text_attention
 
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+    if attn_implementation == "flex_attention" and not torch.cuda.is_available():
+        raise ValueError("model.attn_implementation=flex_attention learns on CUDA only: use sdpa")
     name = str(path)
     config = _read_config(name)
     family = family_of(config)
@@ -85,13 +90,14 @@ def load_model(
             name,
             config=config,
             dtype=DTYPES[dtype],
-            attn_implementation=attn_implementation,
+            attn_implementation="sdpa" if attn_implementation in TEXT_ONLY else attn_implementation,
             trust_remote_code=False,
         )
     except (OSError, SafetensorError) as error:
         raise ValueError(f"checkpoint {name!r} is incomplete or damaged: {_first_line(error)}") from error
     _check_tokenizer(name, processor, family)
-    use_group_sdpa(model)
+    if attn_implementation in TEXT_ONLY:
+        set_text_attention(model, TEXT_ONLY[attn_implementation])
     if freeze_vision:
         freeze_vision_tower(model)
     if device is not None:

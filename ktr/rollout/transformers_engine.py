@@ -18,6 +18,7 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import Cache, DynamicCache, PreTrainedTokenizerBase
 
+from ktr.models.attention import decoding_attention
 from ktr.models.families import Family, unwrap_model
 from ktr.models.prompt_encoder import EncodedPrompt
 from ktr.rollout.engine import Completion, SamplingSettings
@@ -107,6 +108,7 @@ class TransformersRollout:
         with (
             torch.no_grad(),
             evaluating(model),
+            decoding_attention(model),
             tqdm(total=len(prompts), disable=not progress, desc="rollout") as bar,
         ):
             for batch in self._batches(prompts, num_completions, settings.max_new_tokens):

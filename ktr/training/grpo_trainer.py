@@ -26,7 +26,7 @@ from ktr.attribution.weights import share_metrics
 from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
 from ktr.data.worker_errors import carries_errors
-from ktr.models.attention import use_group_sdpa
+from ktr.models.attention import set_text_attention, text_attention
 from ktr.models.families import unwrap_model
 from ktr.models.feature_store import FeatureStore
 from ktr.models.loading import vision_is_frozen
@@ -143,7 +143,7 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
             callbacks=list(callbacks),
         )
         if self.ref_model is not None:
-            use_group_sdpa(unwrap_model(self.ref_model))
+            set_text_attention(unwrap_model(self.ref_model), text_attention(unwrap_model(self.model)))
         self.data_collator = PromptCollator(encoder, rows, self.num_generations)
         self.family = encoder.family
         self.scorer = GroupScorer(

@@ -68,7 +68,11 @@ class PackedBatch:
         """What the rows may attend to, in the form of the model's attention `implementation`.
 
         `(B, L)` where every row holds one completion; else the segments, `(B, 1, 1, L)`, for `group_sdpa`, a block mask
-        for `flex_attention`, which skips the blocks that no segment sees, or the group mask, `(B, 1, L, L)` boolean.
+        for `flex_attention`, which skips the blocks that no segment sees, or the group mask, `(B, 1, L, L)`, boolean
+        for `sdpa` and added to the scores by `eager`.
+
+        Raises:
+            ValueError: the implementation takes no mask of pairs, so several completions cannot share a row.
         """
         if all(len(row.completions) == 1 for row in self.rows):
             return (self.segments_BL != PAD_SEGMENT).long()
@@ -76,7 +80,15 @@ class PackedBatch:
             return self.segments_BL[:, None, None]
         if implementation == "flex_attention":
             return group_block_mask(self.segments_BL)
-        return group_mask(self.segments_BL)
+        if implementation == "sdpa":
+            return group_mask(self.segments_BL)
+        if implementation == "eager":
+            blank = torch.zeros((), device=self.segments_BL.device)
+            return torch.where(group_mask(self.segments_BL), blank, torch.finfo(blank.dtype).min)
+        raise ValueError(
+            f"attention {implementation!r} cannot read packed rows: set model.attn_implementation to sdpa, "
+            "flex_attention or eager, or trainer.packing=false"
+        )
 
 
 def group_mask(segments_BL: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ktr.models.attention import text_attention
 from ktr.models.families import (
     Family,
     VisionFeatures,
@@ -72,7 +73,7 @@ class GroupScorer:
     def score(self, model: nn.Module, groups: Sequence[ScoringGroup], *, capture_vision: bool = False) -> TokenScores:
         """Scores of all completions of all groups, in order; positions past a completion's end are 0."""
         device = next(model.parameters()).device
-        attention = unwrap_model(model).config.get_text_config()._attn_implementation
+        attention = text_attention(unwrap_model(model))
         prompts = [group.packed_prompt for group in groups]
         completions = [group.completions for group in groups]
         counts = torch.tensor([len(group.completions) for group in groups])

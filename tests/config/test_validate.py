@@ -103,6 +103,7 @@ def test_values_out_of_range_name_their_key(override: str, key: str) -> None:
         (["trainer.warmup_steps=100000"], ["trainer.warmup_steps", "max_steps"]),
         (["trainer.epsilon=0.3", "trainer.epsilon_high=0.2"], ["trainer.epsilon_high", "epsilon=0.3"]),
         (["trainer.max_packed_tokens=100"], ["trainer.max_packed_tokens", "data.max_prompt_tokens"]),
+        (["model.attn_implementation=flash_attention_2"], ["model.attn_implementation", "trainer.packing=false"]),
         (["rollout.temperature=0"], ["rollout.temperature"]),
         (["rollout.max_new_tokens=9000"], ["rollout.max_new_tokens", "model.toy.max_length"]),
         (["eval.max_new_tokens=9000"], ["eval.max_new_tokens", "model.toy.max_length"]),

@@ -10,7 +10,13 @@ import torch
 from torch import nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from ktr.models.attention import GROUP_SDPA, group_sdpa_forward, use_group_sdpa
+from ktr.models.attention import (
+    GROUP_SDPA,
+    decoding_attention,
+    group_sdpa_forward,
+    set_text_attention,
+    text_attention,
+)
 from ktr.models.loading import LoadedModel, load_model
 from ktr.training.packing import group_mask
 
@@ -76,13 +82,30 @@ def test_packed_rows_compute_little_but_the_pairs_that_see_each_other(monkeypatc
     assert sum(pairs) == heads * (prompt**2 + group * completion * (prompt + completion)) < 0.4 * heads * length**2
 
 
-def test_only_the_language_model_uses_it_and_other_implementations_are_left_alone(
-    loaded: LoadedModel, checkpoints: dict[str, Path]
-) -> None:
-    text, vision = loaded.model.config.get_text_config(), loaded.model.config.vision_config
+def test_the_language_model_alone_uses_it(loaded: LoadedModel) -> None:
     assert loaded.model.model.language_model.layers[0].self_attn.config._attn_implementation == GROUP_SDPA
-    assert text._attn_implementation == GROUP_SDPA
+    assert text_attention(loaded.model) == GROUP_SDPA
+    vision = loaded.model.config.vision_config
     assert vision._attn_implementation == loaded.model.config._attn_implementation == "sdpa"
+
+
+def test_other_implementations_are_left_alone(checkpoints: dict[str, Path]) -> None:
     eager = load_model(checkpoints["qwen2_5_vl"], attn_implementation="eager").model
-    use_group_sdpa(eager)
-    assert eager.config.get_text_config()._attn_implementation == "eager"
+    assert text_attention(eager) == "eager"
+    with decoding_attention(eager):
+        assert text_attention(eager) == "eager"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_flex_attention_is_refused_where_it_cannot_learn(checkpoints: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match="model.attn_implementation=flex_attention learns on CUDA only"):
+        load_model(checkpoints["qwen2_5_vl"], attn_implementation="flex_attention")
+
+
+def test_decoding_takes_the_place_of_flex_attention_inside_the_block(loaded: LoadedModel) -> None:
+    set_text_attention(loaded.model, "flex_attention")
+    with pytest.raises(RuntimeError, match="stop"), decoding_attention(loaded.model):
+        assert text_attention(loaded.model) == GROUP_SDPA
+        raise RuntimeError("stop")
+    assert text_attention(loaded.model) == "flex_attention"
+    set_text_attention(loaded.model, GROUP_SDPA)

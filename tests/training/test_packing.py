@@ -112,7 +112,11 @@ def test_the_mask_takes_the_form_of_the_attention():
     batch = pack_rows([RowPlan(0, (0, 1))], [make_prompt(3)], [[[1, 2], [3]]], pad_token_id=7)
     assert batch.attention_mask("group_sdpa").tolist() == [[[[0, 0, 1, 1, 2]]]]
     assert torch.equal(batch.attention_mask("sdpa"), group_mask(batch.segments_BL))
+    added = batch.attention_mask("eager")
+    assert torch.equal(added == 0, group_mask(batch.segments_BL)) and added.min() == torch.finfo(torch.float32).min
     assert isinstance(batch.attention_mask("flex_attention"), BlockMask)
+    with pytest.raises(ValueError, match=r"'flash_attention_2' cannot read packed rows.*trainer\.packing=false"):
+        batch.attention_mask("flash_attention_2")
 
 
 def test_rows_of_one_completion_need_no_mask_of_their_own():

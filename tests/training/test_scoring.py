@@ -9,6 +9,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from small_models import FAMILIES, load_scored, make_encoder, make_groups, make_prompt, random_completions
 
+from ktr.models.attention import set_text_attention
 from ktr.models.families import unwrap_model
 from ktr.training.scoring import (
     GroupScorer,
@@ -67,6 +68,19 @@ def test_packed_rows_equal_one_forward_a_completion(setup, packing):
     scores = make_scorer(encoder, packing=packing).score(model, groups)
     assert_rows_equal(scores.logps_NC.detach(), [logps.detach() for logps, _ in expected])
     assert_rows_equal(scores.entropy_NC, [entropy.detach() for _, entropy in expected])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("attention", ["sdpa", "eager", pytest.param("flex_attention", marks=pytest.mark.slow)])
+def test_every_attention_gives_the_same_scores(checkpoints, family, attention):
+    loaded = load_scored(checkpoints[family])
+    set_text_attention(loaded.model, attention)
+    encoder = make_encoder(loaded)
+    groups = make_groups(encoder)
+    with torch.no_grad():
+        expected = plain_scores(load_scored(checkpoints[family]).model, encoder, groups)
+        scores = make_scorer(encoder).score(loaded.model, groups)
+    assert_rows_equal(scores.logps_NC, [logps for logps, _ in expected])
 
 
 @pytest.mark.parametrize("budget", [1, 40, 60, 90])

@@ -6,10 +6,12 @@ import re
 
 from ktr.rewards.text import after_last_cue, normalise
 
-_YES = ("yes", "y", "yeah", "yep", "true", "oui", "ja", "sí", "si", "sim", "да", "是", "是的", "对", "はい", "예", "네")
-_NO = ("no", "n", "nope", "false", "non", "nein", "não", "нет", "否", "不", "不是", "不对", "いいえ", "아니요")
-_MEANING = {**dict.fromkeys(_YES, True), **dict.fromkeys(_NO, False)}
-_WORD = re.compile(r"(?<![^\W\d_])(?:yes|yeah|yep|no|nope|true|false|oui|non|ja|nein)(?![^\W\d_])", re.IGNORECASE)
+_YES = ("yes", "y", "1", "yeah", "yep", "true", "oui", "ja", "sí", "si", "sim", "да", "是", "是的", "对", "はい", "예")
+_NO = ("no", "n", "0", "nope", "false", "non", "nein", "não", "нет", "否", "不", "不是", "不对", "いいえ", "아니요")
+_MEANING = {**dict.fromkeys((*_YES, "네"), True), **dict.fromkeys(_NO, False)}
+_WORD = re.compile(
+    r"(?<![^\W\d_])(not\s+)?(yes|yeah|yep|no|nope|true|false|oui|non|ja|nein)(?![^\W\d_])", re.IGNORECASE
+)
 _FIRST = re.compile(
     r"\W*(?:(?P<no>not (?:at all|really)|never)\b|(?P<word>\w+)\s*(?=[.,;:!。，\n]|-\s|[–—]|$|\()"
     r"|(?P<plain>yes|yeah|yep|no|nope)\s)",
@@ -24,7 +26,7 @@ def meaning_of(text: str) -> bool | None:
 
 
 def meanings(text: str) -> set[bool]:
-    """What a text says: as a whole, by its cue, by the word that opens it, else by every yes and no in it."""
+    """What a text says: as a whole, by its cue, by the word that opens it, else by all it holds ("not true" is no)."""
     stated = after_last_cue(text)
     for candidate in (text, stated):
         if (meaning := meaning_of(candidate)) is not None:
@@ -32,7 +34,7 @@ def meanings(text: str) -> set[bool]:
     for candidate in (stated, text):
         if found := _opening(candidate):
             return found
-    return {_MEANING[word.casefold()] for word in _WORD.findall(stated) or _WORD.findall(text)}
+    return {_MEANING[word.casefold()] != bool(denied) for denied, word in _WORD.findall(stated) or _WORD.findall(text)}
 
 
 def _opening(text: str) -> set[bool]:

@@ -37,6 +37,7 @@ from ktr.rewards.text import ANSWER_WORDS, boxed_contents, unwrap
 from ktr.rewards.verdict import Outcome, Status, right_or_wrong
 
 _LONGEST_LINK = 40  # characters between two mentions of one list
+_MOST_MENTIONS = 500  # of labels in an answer whose wording is still weighed
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,10 @@ def _read_sentence(text: str, options: Options, patterns: _Patterns, whole: bool
             if (index := options.index_of_text(match[0])) is not None:
                 texts_named.append(_Mention(index, match.start(), match.end(), False))
         masked = texts.sub(lambda match: MASK * len(match[0]), text)
-    mentions = _positive(
-        masked, [mention for match in patterns.token.finditer(masked) if (mention := _mention(match, options))]
-    )
+    mentions = [mention for match in patterns.token.finditer(masked) if (mention := _mention(match, options))]
+    if len(mentions) > _MOST_MENTIONS:
+        return _only({mention.index for mention in mentions})
+    mentions = _positive(masked, mentions)
     stated = [mention for mention in mentions if _is_stated(masked, mention)]
     mentions = [mention for mention in mentions if not mention.plain or not _is_casual(masked, mention)]
     if stated:

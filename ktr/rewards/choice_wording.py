@@ -20,7 +20,9 @@ NEGATED_BEFORE = re.compile(
 NEGATED_AFTER = re.compile(
     rf"^{CLOSE}*[\s{MASK}.,:]*\b(?:is|are|was|were|seems?|looks?|can|could|would|does|do|has|have|must)\s*"
     r"(?:n['’]t\b|\s*not\b|(?:\w+\s+){0,2}?(?:wrong|incorrect|false|excluded|eliminated|impossible|implausible|unlikely"
-    r"|ruled\s+out|mistaken|invalid|out)\b)",
+    r"|ruled\s+out|mistaken|invalid|out)\b)"
+    rf"|^{CLOSE}*\s*\?\s*(?:no|nope|nein|non|wrong|not)\b"
+    rf"|^{CLOSE}*[\s{MASK}]*,?\s*\bnone\s+(?:of\s+(?:them|these|those)\s+)?(?:match|fit|appl|work|hold|is|are)",
     re.IGNORECASE,
 )
 STATED_BEFORE = re.compile(

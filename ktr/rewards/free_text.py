@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from functools import cache, lru_cache
 from typing import Any
@@ -11,12 +12,14 @@ from ktr.rewards.verdict import Outcome, right_or_wrong
 
 
 def score_transcription(answer: str, gold: str) -> Outcome:
-    """1 - word error rate, not below 0; characters count as words in scripts without spaces. Case matters."""
-    reference, hypothesis = chunks(gold), chunks(answer)
+    """1 - word error rate, not below 0; characters count as words in scripts without spaces.
+
+    Case and punctuation matter; Unicode forms of one character (full width, composed accents) do not.
+    """
+    reference, hypothesis = (chunks(unicodedata.normalize("NFKC", text)) for text in (gold, answer))
     if not reference:
         raise ValueError("the gold answer of an OCR question is empty")
-    errors = edit_distance(reference, hypothesis)
-    return Outcome(max(0.0, 1.0 - errors / len(reference)), "ok", answer.strip())
+    return Outcome(word_accuracy(reference, hypothesis), "ok", answer.strip())
 
 
 def score_free_form(answer: str, gold: str) -> Outcome:
@@ -43,6 +46,14 @@ def same_text(answer: str, gold: str) -> bool:
 
 def _bare(text: str) -> str:
     return normalise(normalise(strip_answer_cue(unwrap(text))).strip("\"'“”‘’«» "))
+
+
+def word_accuracy(reference: list[str], hypothesis: list[str]) -> float:
+    """1 - word error rate, not below 0; an empty reference counts as one word."""
+    length = max(1, len(reference))
+    if len(hypothesis) - len(reference) >= length:  # as many insertions at least: no need to align long texts
+        return 0.0
+    return max(0.0, 1.0 - edit_distance(reference, hypothesis) / length)
 
 
 def edit_distance(reference: list[str], hypothesis: list[str]) -> int:

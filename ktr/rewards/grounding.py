@@ -19,16 +19,17 @@ from ktr.rewards.verdict import Outcome
 _MOST_OPENINGS = 64
 _OBJECT = re.compile(r"[{\[]")
 _UNIT_TIME = (
-    r"(?:(?P<h>\d+(?:\.\d+)?)\s*(?:hours?|hrs?|h)(?![a-z])[\s,]*(?:and\s+)?)?"
-    r"(?:(?P<m>\d+(?:\.\d+)?)\s*(?:minutes?|mins?|m)(?![a-z])[\s,]*(?:and\s+)?)?"
-    r"(?:(?P<s>\d+(?:\.\d+)?)\s*(?:(?:seconds?|secs?|s)(?![a-z])|秒))?"
+    r"(?:(?P<h>\d+(?:\.\d+)?)\s*(?:hours?|hrs?|h|小时|時間)(?![a-z])[\s,]*(?:and\s+)?)?"
+    r"(?:(?P<m>\d+(?:\.\d+)?)\s*(?:minutes?|mins?|m|分钟?)(?![a-z])[\s,]*(?:and\s+)?)?"
+    r"(?:(?P<s>\d+(?:\.\d+)?)\s*(?:seconds?|secs?|s|秒)(?![a-z]))?"
 )
 _CLOCK_TIME = r"(?P<clock>\d+(?::\d{1,2}){1,2}(?:\.\d+)?)(?![:\d])"
 _BARE_TIME = r"(?P<bare>\d+(?:\.\d+)?|\.\d+)(?![:\d]|\.\d)"
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-_STARTS = r"(?<![A-Za-z0-9_.:秒])"
+_STARTS = r"(?<![A-Za-z\d_.:])"
 _TIME = re.compile(
-    rf"{_STARTS}{_CLOCK_TIME}(?:\s*s\b)?|{_STARTS}{_UNIT_TIME}(?<=[a-z秒])|{_STARTS}{_BARE_TIME}", re.IGNORECASE
+    rf"{_STARTS}{_CLOCK_TIME}(?:\s*s\b)?|{_STARTS}(?=\d){_UNIT_TIME}(?<=[a-z时間分钟秒])|{_STARTS}{_BARE_TIME}",
+    re.IGNORECASE,
 )
 _TO = re.compile(r"[\s)\]>]*(?:-+>?|~|to|until|till|and|through|到|至)[\s(\[<]*", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+(?:\.\d+)?|\.\d+)(?![\w]|\.\d)")
@@ -120,39 +121,24 @@ def _area(box: Box) -> float:
 def read_interval(text: str, json_only: bool = False) -> Interval | None:
     """The one interval in a text, or None: not exactly two times, an end before the start, an impossible clock."""
     text = _plain(text)
-    for value in _json_values(text):
-        times = _under(value, _TIME_KEYS)
-        if times is None and isinstance(value, list):
-            times = value
-        if isinstance(times, list):
-            times = _unnested(times)
-        bounds = _bounds(times) or (_bounds(value) if times is None else None)
-        if bounds is not None:
-            times = bounds
-        if isinstance(times, list):
-            return _interval([_json_seconds(time) for time in times])
-        if isinstance(times, str):
-            return _interval_in_words(times)
+    spans = _json_under(text, _TIME_KEYS)
+    if spans:
+        return _only([_interval_of(span) for span in spans])
     return None if json_only else _interval_in_words(text)
 
 
 def read_box(text: str) -> Box | None:
     """The one box in a text, or None: not exactly four finite numbers, or corners in the wrong order."""
     text = _plain(text)
-    for value in _json_values(text):
-        box = _under(value, _BOX_KEYS)
-        if box is None and isinstance(value, list):
-            box = value
-        if box is not None:
-            return _box(box)
-    numbers = [float(number) for number in _NUMBER.findall(text)]
-    return _box(numbers)
+    boxes = _json_under(text, _BOX_KEYS)
+    if boxes:
+        return _only([_box(box) for box in boxes])
+    return _box([float(number) for number in _NUMBER.findall(text)])
 
 
 def read_boxes(text: str) -> dict[int, Box] | None:
     """Boxes keyed by whole seconds; None where there is no JSON with boxes; a malformed box is left out."""
-    for value in _json_values(_plain(text)):
-        boxes = _under(value, _BOX_KEYS)
+    for boxes in _json_under(_plain(text), _BOX_KEYS):
         if isinstance(boxes, dict):
             read = {_second(key): _box(box) for key, box in boxes.items()}
             return {second: box for second, box in read.items() if second is not None and box is not None}
@@ -178,7 +164,7 @@ def _plain(text: str) -> str:
 def _json_values(text: str) -> list[Any]:
     """The JSON objects and arrays that stand in a text, outermost ones, single quotes tolerated."""
     values, at = [], 0
-    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    decoder = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity are no times and no corners
     candidates = (text, text.replace("'", '"'))
     for opening in itertools.islice(_OBJECT.finditer(text), _MOST_OPENINGS):
         if opening.start() < at:
@@ -193,37 +179,48 @@ def _json_values(text: str) -> list[Any]:
     return values
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a finite number")
+def _json_under(text: str, keys: tuple[str, ...]) -> list[Any]:
+    """What stands under one of the keys in a text's JSON objects; where no object has one, its JSON arrays."""
+    values: list[Any] = [_unnested(value) for value in _json_values(text)]
+    objects: list[dict[str, Any]] = [
+        {key.lower(): found for key, found in value.items()} for value in values if isinstance(value, dict)
+    ]
+    keyed = [next(value[key] for key in keys if key in value) for value in objects if not value.keys().isdisjoint(keys)]
+    bounds = [value for value in objects if keys is _TIME_KEYS and _bounds(value)]
+    arrays = [value for value in values if isinstance(value, list)]
+    return keyed or bounds or arrays
 
 
-def _under(value: Any, keys: tuple[str, ...]) -> Any:
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if not isinstance(value, dict):
-        return None
-    return next((value[key] for key in keys if key in value), None)
+def _unnested(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (list, dict)) else value
 
 
-def _unnested(values: list[Any]) -> list[Any]:
-    return values[0] if len(values) == 1 and isinstance(values[0], list) else values
+def _only(read: list[Any]) -> Any:
+    """The value that all of them are, None when they differ: two answers are never reduced to one."""
+    return read[0] if len(set(read)) == 1 else None
 
 
-def _bounds(value: Any) -> list[Any] | None:
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if not isinstance(value, dict):
-        return None
-    pair = next((pair for pair in _BOUND_KEYS if set(pair) <= value.keys()), None)
-    return None if pair is None else [value[key] for key in pair]
+def _interval_of(span: Any) -> Interval | None:
+    span = _unnested(span)
+    if isinstance(span, dict):
+        span = _bounds(span)
+    if isinstance(span, str):
+        return _interval_in_words(span)
+    return _interval([_json_seconds(time) for time in span]) if isinstance(span, list) else None
+
+
+def _bounds(value: dict[str, Any]) -> list[Any] | None:
+    return next(([value[key] for key in pair] for pair in _BOUND_KEYS if value.keys() >= set(pair)), None)
 
 
 def _second(key: str) -> int | None:
-    number = parse_seconds(key)
+    number = _json_seconds(key)
     return None if number is None or number != int(number) else int(number)
 
 
 def _finite(value: Any) -> float | None:
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if abs(value) < 1e300 and math.isfinite(value) else None
@@ -258,8 +255,8 @@ def _times_in_words(text: str) -> list[float | None]:
 
 def _seconds(match: re.Match[str]) -> float | None:
     if match["clock"] or match["bare"]:
-        return parse_seconds(match["clock"] or match["bare"])
-    return sum(float(match[unit] or 0.0) * seconds for unit, seconds in _SECONDS.items())
+        return _finite(parse_seconds(match["clock"] or match["bare"]))
+    return _finite(sum(float(match[unit] or 0.0) * seconds for unit, seconds in _SECONDS.items()))
 
 
 def _interval(times: list[float | None]) -> Interval | None:
@@ -274,7 +271,10 @@ def _box(value: Any) -> Box | None:
         (value,) = value.values()
     if not isinstance(value, list):
         return None
-    corners = [_finite(number) for number in _unnested(value)]
+    value = _unnested(value)
+    if len(value) == 2 and all(isinstance(corner, list) for corner in value):
+        value = [*value[0], *value[1]]
+    corners = [_finite(number) for number in value]
     if len(corners) != 4:
         return None
     x1, y1, x2, y2 = corners

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import unicodedata
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,8 @@ def _same_notation(answer: str, gold: str) -> bool:
 
 def _is_number(text: str) -> bool:
     """Whether a text is one number, bare or with one unit word, so that no algebra is needed."""
-    letters = re.sub(r"\\[a-zA-Z]+", "", text).strip()
+    plain = unicodedata.normalize("NFKC", text)  # a fraction sign is no letter
+    letters = re.sub(r"\\[a-zA-Z]+|(?<=\d)[eE](?=[-+]?\d)", "", plain).strip()
     return read_numbers(text).single() is not None and not re.search(r"[^\W\d_]|=", _UNIT_WORD.sub("", letters))
 
 

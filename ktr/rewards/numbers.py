@@ -2,8 +2,8 @@
 
 Accepted: digits with a decimal point, thousands in groups of three behind commas, fractions and mixed numbers (plain,
 vulgar or LaTeX), powers of ten, percent, number words up to twenty, a unit or other words around. Refused, so that
-nothing is read into it: a decimal comma, `1_00`, `nan`, `inf`, clock times, dates, chains of dots, number words beyond
-twenty, roots and named constants.
+nothing is read into it: a decimal comma, `1_00`, `0x1f`, `nan`, `inf`, clock times, dates, chains of dots, number words
+beyond twenty, roots, named constants, `±` and denied numbers ("not 5").
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _TEN_POWER = re.compile(r"(?<![\d.,\w])10\s*\^\s*[{(]?\s*([+-]?\d+)\s*[})]?")
 _DEGREE = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|°|\\degree")
 _UNIT_EXPONENT = re.compile(r"(?<=[A-Za-z)])\s*\^\s*\{?\s*-?\d+\s*\}?")
 _HARMLESS_COMMAND = re.compile(
-    r"\\(?:left|right|displaystyle|quad|qquad|approx|sim|simeq|pm|times|cdot|dots|ldots|thinspace|[,;:! ()\[\]])"
+    r"\\(?:left|right|displaystyle|quad|qquad|approx|sim|simeq|times|cdot|dots|ldots|thinspace|[,;:! ()\[\]])"
 )
 _WORD_NUMBER = re.compile(
     rf"(?<![\w.])(?:({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?:[\s-]+({'|'.join(_PARTS)}))?)(?!\w)"
@@ -67,6 +67,10 @@ _WORD_NUMBER = re.compile(
 _SIGN_WORD = re.compile(r"(?<!\w)(?:minus|negative)\s+(?=[\d.])", re.IGNORECASE)
 _SIGN_GAP = re.compile(r"(^|[=(])(\s*)-\s+(?=[\d.])")
 _SIGN_CURRENCY = re.compile(r"-\s*[$€£¥₹]\s*(?=[\d.])")
+_NO_NUMBER = re.compile(
+    r"\\|\d\s*\^|[√∛∜π≠∞]|(?:^|[^\d\s])\s*±|(?<![A-Za-z])(?:sqrt|pi)(?![A-Za-z])|\b0x[\da-f]|(?:\bnot|n['’]t)\s+[-+]?\.?\d",
+    re.IGNORECASE,
+)
 _SPACED_SLASH = re.compile(r"(?<=\d)\s*/\s*(?=\d)")
 _CHUNK = re.compile(
     r"(?<![A-Za-z_\d.])(?P<sign>(?<![\w)%])[+-])?(?P<body>\.?\d[\d.,_:/']*(?:[eE][+-]?\d+)?)"
@@ -107,7 +111,7 @@ class _Part(NamedTuple):
 def read_numbers(text: str) -> Numbers:
     """All numbers that stand in `text`, in order."""
     text = _plain(text)
-    refused = "\\" in text or re.search(r"\d\s*\^", text) is not None
+    refused = _NO_NUMBER.search(text) is not None
     parts: list[_Part] = []
     for chunk in _CHUNK.finditer(text):
         part = _read_chunk(chunk)
@@ -143,7 +147,7 @@ def _plain(text: str) -> str:
 
 
 def _plain_latex(text: str) -> str:
-    text = _DEGREE.sub(" ", text)
+    text = re.sub(r"\\pm(?![A-Za-z])", "±", _DEGREE.sub(" ", text))
     text = unwrap_commands(text)
     for _ in range(4):
         text, replaced = _FRACTION.subn(_slash, text)
@@ -165,16 +169,9 @@ def _slash(match: re.Match[str]) -> str:
 
 def _digits_of_word(match: re.Match[str]) -> str:
     if match[3]:
-        return match[0] if match.string[: match.start()].rstrip()[-1:].isdigit() or _after_word(match) else "\x00"
+        return match[0] if match.string[: match.start()].rstrip()[-1:].isdigit() else "\x00"
     digits = str(NUMBER_WORDS[match[1].lower()])
     return f"{digits}/{_PARTS[match[2].lower()]}" if match[2] else digits
-
-
-def _after_word(match: re.Match[str]) -> bool:
-    """Whether a magnitude follows a number word ("two million"), so that it multiplies that number."""
-    before = match.string[: match.start()].split()
-    magnitude = match[3].lower().rstrip("s")
-    return magnitude in _MAGNITUDES and bool(before) and before[-1].lower() in NUMBER_WORDS
 
 
 def _read_chunk(chunk: re.Match[str]) -> _Part | None:

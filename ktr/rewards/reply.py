@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from ktr.rewards.verdict import Status
 
-_TAG = re.compile(r"<\s*(/?)\s*(think|answer)\s*>", re.IGNORECASE)
-_ENDS_WITH_ANSWER = re.compile(r"<\s*/\s*answer\s*>\Z", re.IGNORECASE)
-_FORM = re.compile(r"<think>(.*?)</think>\s*<answer>(.*?)</answer>", re.DOTALL)
+# Bounded and possessive repeats keep hostile replies linear.
+_TAG = re.compile(r"<\s{0,9}+(/?)\s{0,9}+(think|answer)\s{0,9}+>", re.IGNORECASE)
+_ENDS_WITH_ANSWER = re.compile(r"<\s{0,9}+/\s{0,9}+answer\s{0,9}+>\Z", re.IGNORECASE)
+_FORM = ["<think>", "</think>", "<answer>", "</answer>"]
 _END_TOKEN = re.compile(r"(?:<\|[A-Za-z0-9_]{1,40}\|>|</s>|<eos>|<pad>|<end_of_turn>)\Z")
 
 
@@ -37,11 +38,12 @@ def strip_end_tokens(text: str) -> str:
 
 def format_score(reply: str) -> float:
     """1.0 for `<think>...</think><answer>...</answer>`: lower-case tags, neither block empty, no nested tag."""
-    form = _FORM.fullmatch(strip_end_tokens(reply))
-    if form is None:
+    text = strip_end_tokens(reply)
+    tags = list(itertools.islice(_TAG.finditer(text), len(_FORM) + 1))
+    if [tag[0] for tag in tags] != _FORM or tags[0].start() != 0 or tags[-1].end() != len(text):
         return 0.0
-    well_formed = all(block.strip() and not _TAG.search(block) for block in form.groups())
-    return 1.0 if well_formed else 0.0
+    thought, gap, answer = (text[left.end() : right.start()].strip() for left, right in itertools.pairwise(tags))
+    return 1.0 if thought and answer and not gap else 0.0
 
 
 def read_reply(reply: str, require_tags: bool = True) -> ReadReply:

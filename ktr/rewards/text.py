@@ -9,6 +9,7 @@ from functools import lru_cache
 _WRAPPERS = (
     "boxed|fbox|text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mathsf|mathtt|operatorname|emph|underline"
 )
+_DEEPEST_WRAPPING = 16
 _WRAPPED = re.compile(r"\\(?:" + _WRAPPERS + r")\s*\{([^{}]*)\}")
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
 _MATH_DELIMITERS = re.compile(r"\\[()\[\]]|\$")
@@ -54,11 +55,12 @@ def unwrap(text: str) -> str:
 
 
 def unwrap_commands(text: str) -> str:
-    """Replace `\\boxed{x}`, `\\text{x}` and their like by `x`, inside out."""
-    while True:
+    """Replace `\\boxed{x}`, `\\text{x}` and their like by `x`, inside out, up to 16 in each other."""
+    for _ in range(_DEEPEST_WRAPPING):
         text, replaced = _WRAPPED.subn(r" \1 ", text)
         if not replaced:
-            return text
+            break
+    return text
 
 
 def boxed_contents(text: str) -> list[str]:

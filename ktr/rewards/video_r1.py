@@ -10,19 +10,18 @@ import re
 from functools import cache
 from typing import Any
 
-from ktr.rewards.free_text import edit_distance
+from ktr.rewards.free_text import word_accuracy
 from ktr.rewards.verdict import Outcome
 
-_ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.DOTALL)
-_FORM = re.compile(r"<think>.*?</think>\s*<answer>.*?</answer>", re.DOTALL)
+_OPENING, _CLOSING, _THINK = "<answer>", "</answer>", "<think>"
+_BETWEEN_BLOCKS = re.compile(r"</think>\s*<answer>")
 
 
 def score_video_r1(reply: str, gold: str, problem_type: str) -> Outcome:
     """Accuracy of a whole reply for a canonical problem type; types the release does not know earn 0."""
-    found = _ANSWER.search(reply)
-    answer = found[1].strip() if found else ""
-    tagged_gold = _ANSWER.search(gold)
-    wanted = (tagged_gold[1] if tagged_gold else gold).strip()
+    answer = _first_block(reply) or ""
+    tagged_gold = _first_block(gold)
+    wanted = gold.strip() if tagged_gold is None else tagged_gold
     scorer = _SCORERS.get(problem_type)
     try:
         accuracy = scorer(answer, wanted) if scorer is not None else 0.0
@@ -32,8 +31,20 @@ def score_video_r1(reply: str, gold: str, problem_type: str) -> Outcome:
 
 
 def video_r1_format(reply: str) -> float:
-    """1.0 when the whole reply, unstripped, is a think block and then an answer block; empty blocks count."""
-    return 1.0 if _FORM.fullmatch(reply) else 0.0
+    """1.0 when the whole reply, unstripped, is a think block and then an answer block; empty blocks count.
+
+    That is `<think>.*?</think>\\s*<answer>.*?</answer>` on the whole reply, dots matching new lines, in linear time.
+    """
+    if not (reply.startswith(_THINK) and reply.endswith(_CLOSING)):
+        return 0.0
+    return 1.0 if _BETWEEN_BLOCKS.search(reply, len(_THINK), len(reply) - len(_CLOSING)) else 0.0
+
+
+def _first_block(text: str) -> str | None:
+    """What stands in the first `<answer>` block, stripped; None without a whole block."""
+    _, opening, rest = text.partition(_OPENING)
+    block, closing, _ = rest.partition(_CLOSING)
+    return block.strip() if opening and closing else None
 
 
 def _choice(answer: str, gold: str) -> float:
@@ -55,8 +66,7 @@ def _number(text: str) -> float:
 
 
 def _transcription(answer: str, gold: str) -> float:
-    reference = gold.split()
-    return _clipped(1.0 - edit_distance(reference, answer.split()) / max(1, len(reference)))
+    return word_accuracy(gold.split(), answer.split())
 
 
 def _free_form(answer: str, gold: str) -> float:

@@ -82,7 +82,9 @@ NEGATIONS = [
     "Option B is correct, option C is not.", "B is correct because A is wrong.",
     "B, because A only shows red, not blue",
     "The correct answer is B. A, C, and D are incorrect.", "A is incorrect, C is incorrect, so the answer must be B",
-    "答案是B，不是C", "The answer is not red but blue", "blue rather than red", "Blue (not red)",
+    "答案是B，不是C",
+    "A? No, B.", "A? No. B", "Looking at A, C and D, none match; B does.", "Of A, C and D none is right. B",
+    "The answer is not red but blue", "blue rather than red", "Blue (not red)",
     "Red is wrong, so blue.",
     "The color isn't red, it's blue", "The right one is clearly the blue one, which is option B, not A or C.",
 ]  # fmt: skip

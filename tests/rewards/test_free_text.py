@@ -17,7 +17,8 @@ def accuracy(answer: str, gold: str, problem_type: str) -> float | None:
 @pytest.mark.parametrize(
     ("gold", "answer", "expected"),
     [
-        ("STOP", "STOP", 1), ("STOP", "stop", 0), ("STOP", "STOP.", 0), ("STOP", "ＳＴＯＰ", 0),
+        ("STOP", "STOP", 1), ("STOP", "stop", 0), ("STOP", "STOP.", 0), ("STOP", "ＳＴＯＰ", 1),
+        ("café", "cafe\u0301", 1),
         (" STOP ", "\nSTOP\n", 1),
         ("STOP AHEAD", "STOP HEAD", 0.5), ("STOP AHEAD", "STOP  AHEAD", 1), ("STOP\nAHEAD", "STOP AHEAD", 1),
         ("ab", "xyz uvw rst", 0), ("a b c", "a x c d", 1 / 3), ("红色的汽车", "红色汽车", 0.8),

@@ -35,7 +35,7 @@ def verdict_of(answer: str, gold: str, problem_type: str = "numerical", **option
         ("5*10^2", 500), ("10^3", 1000), ("10²", 100), ("$1,234", 1234), ("\\$5", 5), ("-$5", -5), ("$-5", -5),
         ("5€", 5),
         ("zero", 0), ("five", 5), ("Twenty", 20), ("fourteen cars", 14), ("one half", 0.5), ("two-thirds", 2 / 3),
-        ("5 million", 5e6), ("two million", 2e6), ("one hundred", 100), ("two dozen", 24),
+        ("5 million", 5e6), ("2 dozen", 24), ("½", 0.5), ("5 not counting the last", 5), ("pipe 5", 5),
     ],
 )  # fmt: skip
 def test_one_number(text, value):
@@ -55,7 +55,9 @@ def test_percent(text):
         "1,0000",
         "1'234", "1.2.3", "1.234.567", "12:30", "3:4", "3/4/2020", "1/0", "1e999", "\\sqrt{2}", "\\pi", "2^3",
         "thirty-five",
-        "fifty percent", "a dozen", "a hundred", "A5", "x_1",
+        "fifty percent", "a dozen", "a hundred", "one hundred", "two million", "A5", "x_1", "0x10", "√4",
+        "sqrt(4)", "2π",
+        "2 pi", "±5", "\\pm 5", "not 5", "it isn't 5", "≠5",
     ],
 )  # fmt: skip
 def test_no_number(text):
@@ -66,6 +68,7 @@ def test_no_number(text):
 @pytest.mark.parametrize(
     "text",
     ["5 or 6", "5-7", "5–7", "between 4 and 6", "1 234", "1, 2", "3 x 4", "2 + 3 = 5", "7 out of 10", "5 ± 1",
+     "5 \\pm 1",
      "twenty-one",
      "2020-05-01", "two point five", "5 of the 12"],
 )  # fmt: skip

@@ -25,6 +25,7 @@ def parsed(answer: str, gold: str = "Yes", problem_type: str = "yes/no", options
         ("Yes and no", "ambiguous"), ("yes or no", "ambiguous"), ("yes/no", "ambiguous"), ("Yes, no", "ambiguous"),
         ("No. Yes.", "ambiguous"), ("Maybe", "no_answer"), ("It is not possible to tell", "no_answer"),
         ("Norway", "no_answer"),
+        ("That is not true.", "no"), ("not false", "yes"), ("It is true", "yes"), ("1", "yes"), ("0", "no"),
     ],
 )  # fmt: skip
 def test_yes_and_no(answer, expected):

@@ -22,6 +22,7 @@ METRICS = (
     "temporal_grounding",
     "spatio_temporal_grounding",
     "counting",
+    "multi_binary",
 )
 # What belongs to a run rather than to a benchmark: a suite gives its own value to each of its benchmarks.
 _RUN_KEYS = (

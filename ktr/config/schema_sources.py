@@ -8,7 +8,8 @@ from ktr.config.fields import ConfigError, Node, choice, free_text, items, numbe
 
 # The importers of `ktr.data.importers.FORMATS`, named here so that a typo is found before they are imported.
 ROW_FORMATS = (
-    "video_r1", "rewatch_qa", "rewatch_captions", "benchmark", "video_holmes", "conversations", "plain",
+    "video_r1", "rewatch_qa", "rewatch_captions", "benchmark", "video_holmes", "conversations", "videoreasonbench",
+    "tempcompass", "plain",
 )  # fmt: skip
 MODALITIES = ("video", "image", "text")
 

@@ -13,7 +13,9 @@ from ktr.data.rows import MULTIPLE_CHOICE, RowError, option_labels
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _LETTER = re.compile(r"\(?([A-Z])\)?[.:]?")
-_REWATCH_OPTION = re.compile(r"^([A-Z])[:.] ", re.MULTILINE)
+_OPTION_LINE = re.compile(
+    r"^(?:\(?(?P<letter>[A-Z])[:.)] ?(?=\S)|(?:Caption|Option|Sentence) (?P<named>[A-Z1-9]): )", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +113,12 @@ def gold_label(answer: str, options: tuple[str, ...]) -> str:
 
 
 def split_options(problem: str) -> tuple[str, tuple[str, ...]]:
-    """Question and options of a text whose last lines are `A: ...`, `B: ...`; an option may run over several lines."""
-    starts = [match for match in _REWATCH_OPTION.finditer(problem) if match.start() > 0]
+    """Question and options of a text that ends in lines like `A: ...`, `B. ...` or `Option 1: ...`, and their rest."""
+    starts = [match for match in _OPTION_LINE.finditer(problem) if match.start() > 0]
     for first in range(len(starts)):
-        letters = [match.group(1) for match in starts[first:]]
-        if letters == [chr(ord("A") + number) for number in range(len(letters))] and len(letters) > 1:
+        labels = [match["letter"] or match["named"] for match in starts[first:]]
+        begin = labels[0] if labels[0] in "A1" else "A"
+        if len(labels) > 1 and labels == [chr(ord(begin) + number) for number in range(len(labels))]:
             bounds = [match.start() for match in starts[first:]] + [len(problem)]
             options = tuple(problem[a:b].strip() for a, b in zip(bounds, bounds[1:], strict=False))
             return problem[: bounds[0]].strip(), options

@@ -8,6 +8,8 @@
 | `benchmark`        | benchmarks in EasyVideoR1's form: Video-R1's keys and each benchmark's own            |
 | `video_holmes`     | Video-Holmes as published: `Question`, `Options` by letter, `video ID`                |
 | `conversations`    | LLaVA's form: `conversations` of human and gpt turns about one `video` or `image`     |
+| `tempcompass`      | TempCompass as published: `video_id`, `dim`, `question` with its options, `answer`     |
+| `videoreasonbench` | VideoReasonBench's question files, with the states that operations are checked against |
 | `plain`            | `question`, `answer`, `options`, `problem_type`, `video` or `image`, ...              |
 """
 
@@ -37,6 +39,7 @@ from ktr.data.rows import (
     label_options,
 )
 from ktr.data.tasks import CAPTIONING_QUESTION
+from ktr.data.video_reason_bench import OPERATIONS, operations_gold, video_reason_bench
 
 __all__ = ["FORMATS", "iter_rows", "load_rows", "resolve_media"]
 
@@ -120,14 +123,17 @@ def video_r1(fields: Fields) -> Row:
 def benchmark(fields: Fields) -> Row:
     """A benchmark's row in EasyVideoR1's form. The kind of question is what each benchmark calls it."""
     problem_type = problem_type_of(fields.text("problem_type"))
+    question, answer = fields.text("problem", "question"), untagged_answer(fields.text("solution", "answer"))
+    if answer == "None" and fields.data.get("states"):  # VideoReasonBench's rows that kept their states
+        problem_type, answer = OPERATIONS, operations_gold(fields.data, fields.text("path"), question)
     kinds = [fields.optional(name) for name in _KIND_FIELDS]
     return _row(
         fields,
-        question=fields.text("problem", "question"),
+        question=question,
         media=_media(fields),
         problem_type=problem_type,
         options=fields.texts("options"),
-        answer=untagged_answer(fields.text("solution", "answer")),
+        answer=answer,
         rationale=untagged_rationale(fields.optional("process")),
         source=fields.optional("data_source") or "",
         category=next((kind for kind in kinds if kind and kind.casefold() not in _NO_KIND), problem_type),
@@ -211,6 +217,21 @@ def rewatch_captions(fields: Fields) -> Row:
     )
 
 
+def tempcompass(fields: Fields) -> Row:
+    """A question of TempCompass (arXiv 2403.00476) in its published form: yes or no, or options inside the question."""
+    answer = fields.text("answer").strip()
+    return _row(
+        fields,
+        question=fields.text("question"),
+        media=Media("video", f"{fields.text('video_id')}.mp4"),
+        problem_type="yes/no" if answer.casefold() in ("yes", "no") else MULTIPLE_CHOICE,
+        options=(),
+        answer=answer,
+        source="TempCompass",
+        category=fields.optional("dim") or "",
+    )
+
+
 def plain(fields: Fields) -> Row:
     """A row in this project's own words; what it lacks has the plainest default."""
     options = fields.texts("options")
@@ -240,6 +261,8 @@ FORMATS: dict[str, Callable[[Fields], Row | list[Row]]] = {
     "benchmark": benchmark,
     "video_holmes": video_holmes,
     "conversations": conversations,
+    "videoreasonbench": video_reason_bench,
+    "tempcompass": tempcompass,
     "plain": plain,
 }
 
@@ -247,7 +270,10 @@ FORMATS: dict[str, Callable[[Fields], Row | list[Row]]] = {
 def _row(fields: Fields, *, identity: str | None = None, **values: Any) -> Row:
     if values["problem_type"] == MULTIPLE_CHOICE:
         if not values["options"]:
-            raise RowError("a multiple choice row needs its options", field="options")
+            try:
+                values["question"], values["options"] = split_options(values["question"])
+            except RowError:
+                raise RowError("a multiple choice row needs its options", field="options") from None
         values["options"] = label_options(values["options"])
         values["answer"] = gold_label(values["answer"], values["options"])
     return Row(id=identity or fields.identity("problem_id", "id"), **values)

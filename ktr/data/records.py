@@ -1,4 +1,4 @@
-"""Raw records of a data file, one dict each with its place: JSON arrays, JSON lines, CSV and parquet.
+"""Raw records of a data file, one dict each with its place: JSON arrays, objects by id, JSON lines, CSV and parquet.
 
 Numbers of JSON files stay the text they were written as (`5.0` is not `5`), because ids and answers are text.
 """
@@ -46,8 +46,21 @@ def read_records(path: Path, rejects: list[RowError] | None = None) -> Iterator[
         yield from _read_parquet(path)
     elif _first_character(path) == "[":
         yield from _read_array(path)
+    elif suffix == ".json" and (by_id := _objects_by_id(path)) is not None:
+        yield from (Record(index, None, {"id": key, **data}) for index, (key, data) in enumerate(by_id.items()))
     else:
         yield from _read_lines(path, rejects)
+
+
+def _objects_by_id(path: Path) -> dict[str, dict[str, Any]] | None:
+    """A file that is one JSON object whose values are records; None for any other, such as lines of them."""
+    try:
+        content = _DECODER.decode(path.read_text(encoding="utf-8-sig").strip())
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or not content or not all(isinstance(data, dict) for data in content.values()):
+        return None
+    return content
 
 
 def _first_character(path: Path) -> str:

@@ -1,7 +1,8 @@
 """Rows of a benchmark's file with the facets by which its accuracy is shown, and with subtitles where they are asked.
 
 A file's format may be left open (`auto`): rows with `data_type` are read as `benchmark`, rows with `videos` and
-`multiple_choice` as `rewatch_qa`, all others as `plain`; which one it was is logged.
+`multiple_choice` as `rewatch_qa`, rows with `visible_time` as `videoreasonbench`, rows with `video_id` and `dim` as
+`tempcompass`, all others as `plain`; which one is logged.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,6 +24,7 @@ from ktr.data.rows import Row
 logger = logging.getLogger(__name__)
 
 FROM_ROWS = "rows"
+_PAIR_ID = "mbinary_id"
 _SRT_TIME = re.compile(r"(\d+):(\d{2}):(\d{2})[,.](\d{1,3})\s*-->\s*(\d+):(\d{2}):(\d{2})[,.](\d{1,3})")
 _MARKUP = re.compile(r"<[^<>]{1,40}>|\{\\[^{}]*\}")
 
@@ -58,6 +61,7 @@ def load_benchmark_rows(
     chosen = detect_format(file) if format == "auto" else format
     rows = load_rows(chosen, file, limit=limit)
     raw = [record.data for record in islice(read_records(file), len(rows))]
+    rows = _numbered_pairs(rows, raw)
     found = {row.id: _facets(data, facets or {}) for row, data in zip(rows, raw, strict=True)}
     absent = [name for name in facets or {} if rows and not any(name in own for own in found.values())]
     if absent:
@@ -72,6 +76,15 @@ def load_benchmark_rows(
     return BenchmarkRows(told, found, count)
 
 
+def _numbered_pairs(rows: Sequence[Row], raw: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Rows with VideoMathQA's `mbinary_id` behind their question's id, where several pairs of a question share it."""
+    shared = Counter(row.id for row in rows)
+    return [
+        dataclasses.replace(row, id=f"{row.id}-{data[_PAIR_ID]}") if shared[row.id] > 1 and _PAIR_ID in data else row
+        for row, data in zip(rows, raw, strict=True)
+    ]
+
+
 def detect_format(path: Path) -> str:
     """The format that a file's first row shows by its keys. Raises RowError for a file without rows."""
     first = next(iter(read_records(path))).data
@@ -79,6 +92,10 @@ def detect_format(path: Path) -> str:
         chosen = "benchmark"
     elif "videos" in first and "multiple_choice" in first:
         chosen = "rewatch_qa"
+    elif "visible_time" in first:
+        chosen = "videoreasonbench"
+    elif "video_id" in first and "dim" in first and "options" not in first:
+        chosen = "tempcompass"
     else:
         chosen = "plain"
     logger.info("%s: rows read as %s", path, chosen)

@@ -84,8 +84,15 @@ def asked_of(settings: EvalConfig, rows: Sequence[Row] = (), media_root: Path | 
         raise ValueError(f"eval.rows: {settings.rows or 'the data'} hold no rows to evaluate")
     asked = Asked(rows, scorer_of(settings), media_root, facets, judge_of(settings.judge))
     check_golds(rows, asked.scorer)
+    stateless = sum(settings.judge_only and row.answer == "None" for row in rows)
+    if stateless:
+        logger.warning(
+            "%s: %d of %d rows have no gold answer and lack the states that VideoReasonBench checks operations by "
+            "(`states`, `coords`, `visible_time`): a judge can only see the question; its own question files hold them",
+            settings.name, stateless, len(rows),
+        )  # fmt: skip
     if asked.judge is None:
-        waiting = sum(settings.judge_only or row.problem_type == "open-ended" for row in rows)
+        waiting = sum(row.problem_type == "open-ended" for row in rows)
         if waiting:
             logger.warning(
                 "%s: %d of %d rows have open answers and eval.judge is not set: what no rule decides counts as wrong, "

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ktr.evaluation.metrics import CategoryScore, accuracy, by_category, by_facet, counts, paired_difference
-from ktr.evaluation.official import official_figures
+from ktr.evaluation.official import GROUPING_FACETS, official_figures
 from ktr.evaluation.records import Record
 from ktr.evaluation.samples import sampled_figures
 
@@ -71,7 +71,7 @@ def sample_counts(records: Sequence[Record]) -> dict[str, Any]:
 
 def _facets(records: Sequence[Record]) -> list[str]:
     """The facets that split the rows otherwise than their categories do."""
-    names = sorted({name for record in records for name in record.facets})
+    names = sorted({name for record in records for name in record.facets} - set(GROUPING_FACETS))
     return [name for name in names if any(record.facets.get(name) != record.category for record in records)]
 
 

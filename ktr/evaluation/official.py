@@ -26,6 +26,8 @@ from ktr.rewards.scoring import bare_gold
 RowValues = dict[str, float]
 # OVO-Bench (2501.05510, table 2) names its tasks by three modes.
 OVO_FORWARD = ("REC", "SSR", "CRR")
+# Facets that say which rows belong together; there is no table by them.
+QUESTION_ID, PAIRING = GROUPING_FACETS = ("question_id", "pairing")
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,25 @@ def _counting(records: Sequence[Record], draw: _Bootstrap) -> Figures:
     ]
 
 
+def _multi_binary(records: Sequence[Record], draw: _Bootstrap) -> Figures:
+    """VideoMathQA (2506.05349, section 4): a question is right when the gold option wins every pairing with another.
+
+    Rows with the facet `pairing` are such pairs, those of one `question_id` belong together; the others are ordinary
+    multiple choice. Samples of a row are averaged after each of them was judged over all pairs.
+    """
+    pairs: dict[tuple[str, int], bool] = defaultdict(lambda: True)
+    single = {record.id for record in records if PAIRING not in record.facets}
+    for record in records:
+        if record.id not in single:
+            pairs[record.facets.get(QUESTION_ID, record.id), record.sample] &= record.accuracy == 1.0
+    scores = row_scores(records)
+    return [
+        draw.figure("multi-binary accuracy", _row_means([(name, float(right)) for (name, _), right in pairs.items()])),
+        draw.figure("multiple choice accuracy", {name: score for name, score in scores.items() if name in single}),
+        draw.figure("accuracy", scores),
+    ]
+
+
 METRICS: dict[str, Callable[[Sequence[Record], _Bootstrap], Figures]] = {
     "accuracy": _accuracy,
     "category_mean": _category_mean,
@@ -184,6 +205,7 @@ METRICS: dict[str, Callable[[Sequence[Record], _Bootstrap], Figures]] = {
     "temporal_grounding": _temporal_grounding,
     "spatio_temporal_grounding": _spatio_temporal_grounding,
     "counting": _counting,
+    "multi_binary": _multi_binary,
 }
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from ktr.data.rows import Row
 from ktr.evaluation.records import MEDIA_ERROR, TRUNCATED, Record
 from ktr.rewards import Verdict, score_reply
+from ktr.rewards.problem_types import canonical_type
 from ktr.rewards.reply import format_score, read_reply
 
 JUDGED, BY_RULE = "judge", "rule"
@@ -29,7 +30,7 @@ class ReplyScorer:
         policy: "default" or "video_r1".
         regression: "relative_error" or "mra".
         require_tags: False reads a reply without answer tags as a whole, which direct prompts ask for.
-        judge_only: the rows' golds are no texts that a rule could compare: every answer waits for the judge.
+        judge_only: the golds of open-ended rows are no texts that a rule could compare: all of them wait for the judge.
     """
 
     policy: str = "default"
@@ -45,7 +46,7 @@ class ReplyScorer:
     ) -> Verdict:
         """The verdict on a reply; one that was `cut_off` answers only within tags, since its text is unfinished."""
         require_tags = self.require_tags or cut_off
-        if self.judge_only:
+        if self.judge_only and canonical_type(problem_type) == "open-ended":
             read = read_reply(reply, require_tags)
             if read.answer is None:
                 return Verdict(0.0, format_score(reply), read.status, None)

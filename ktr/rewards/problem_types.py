@@ -17,6 +17,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "spatial grounding": ("grounding", "visual grounding", "box", "bounding box"),
     "spatial-temporal grounding": ("spatio temporal grounding", "spatiotemporal grounding", "stvg"),
     "open-ended": ("open end", "openended", "open", "open ended question"),
+    "operations": ("prediction operation", "predict operation"),
     "crr": (),
     "ssr": (),
     "rec": (),

@@ -16,6 +16,7 @@ from ktr.rewards.grounding import (
 from ktr.rewards.math_verifier import score_math
 from ktr.rewards.numbers import read_numbers
 from ktr.rewards.numerical import REGRESSION_METRICS, score_count, score_numerical, score_regression
+from ktr.rewards.operations import score_operations
 from ktr.rewards.problem_types import canonical_type
 from ktr.rewards.reply import format_score, read_reply, strip_end_tokens
 from ktr.rewards.text import after_last_cue, boxed_contents
@@ -44,6 +45,7 @@ _WITHOUT_OPTIONS: dict[str, Callable[[str, str], Outcome]] = {
     "spatial-temporal grounding": score_spatial_temporal_grounding,
     "open-ended": score_open_ended,
     "REC": score_count,
+    "operations": score_operations,
 }
 _WITH_OPTIONS: dict[str, Callable[..., Outcome]] = {
     "multiple choice": score_choice,

@@ -55,3 +55,28 @@ def test_subtitles_stand_before_the_question(rows_file, tmp_path):
     assert "line 2\nline 6" in found.rows[1].question
     with pytest.raises(ValueError, match="no folder"):
         load_benchmark_rows(rows_file, subtitles=tmp_path / "nowhere")
+
+
+def test_pairs_of_a_question_get_ids_of_their_own(tmp_path):
+    row = {"problem": "How many?", "data_type": "video", "problem_type": "multiple choice", "path": "a.mp4",
+           "options": ["A. 1", "B. 2"], "solution": "<answer>A</answer>"}  # fmt: skip
+    rows = [row | {"problem_id": "q", "mbinary_id": 31}, row | {"problem_id": "q", "mbinary_id": 32},
+            row | {"problem_id": "r", "mbinary_id": 41}, row | {"problem_id": "s"}]  # fmt: skip
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [row.id for row in load_benchmark_rows(path).rows] == ["q-31", "q-32", "r", "s"]
+
+
+def test_published_rows_of_tempcompass(tmp_path):
+    path = tmp_path / "multi-choice.json"
+    path.write_text(json.dumps([
+        {"video_id": "1", "dim": "speed", "question": "How fast?\nA. slow\nB. fast", "answer": "B. fast"},
+        {"video_id": "1", "dim": "order", "question": "Is it slow?", "answer": "no"},
+        {"video_id": "2_reverse", "dim": "order", "answer": "Option 2: It falls.",
+         "question": "Which description is a more suitable match?\nOption 1: It rises.\nOption 2: It falls."},
+    ]))  # fmt: skip
+    choice, yes_no, caption = load_benchmark_rows(path).rows
+    assert (choice.question, choice.options, choice.answer) == ("How fast?", ("A. slow", "B. fast"), "B")
+    assert (yes_no.problem_type, yes_no.answer, yes_no.category) == ("yes/no", "no", "order")
+    assert caption.options == ("A. Option 1: It rises.", "B. Option 2: It falls.")
+    assert (caption.answer, caption.media.path) == ("B", "2_reverse.mp4")

@@ -107,3 +107,20 @@ def test_wrong_calls(record):
         official_figures("acc", [record("a")])
     with pytest.raises(ValueError, match="no rows"):
         official_figures("accuracy", [])
+
+
+def test_a_question_of_pairs_is_right_when_every_pairing_is(record):
+    """VideoMathQA: question q wins 2 of 2 pairings, r 1 of 2; one row is ordinary multiple choice."""
+
+    def pairing(question, number, score, sample=0):
+        facets = {"question_id": question, "pairing": str(number)}
+        return record(f"{question}-{number}", score, sample=sample, facets=facets)
+
+    pairs = [pairing("q", 1, 1.0), pairing("q", 2, 1.0), pairing("r", 3, 1.0), pairing("r", 4, 0.0)]
+    found = figures("multi_binary", [*pairs, record("m", 0.0)])
+    assert (found["multi-binary accuracy"].interval.mean, found["multi-binary accuracy"].rows) == (0.5, 2)
+    assert found["multiple choice accuracy"].interval.mean == 0.0
+    assert found["accuracy"].interval.mean == pytest.approx(3 / 5)
+    assert list(figures("multi_binary", [record("m", 1.0)]))[0] == "multiple choice accuracy"
+    sampled = [pairing("q", 1, 1.0), pairing("q", 1, 0.0, 1), pairing("q", 2, 0.0), pairing("q", 2, 1.0, 1)]
+    assert figures("multi_binary", sampled)["multi-binary accuracy"].interval.mean == 0.0

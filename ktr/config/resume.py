@@ -6,13 +6,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from ktr.config.fields import ConfigError
 from ktr.config.run_folder_name import STATE
-from ktr.config.schemas import TrainConfig
+from ktr.config.schemas import RunConfig, TrainConfig
 from ktr.config.validate import check_files, validate
 
 logger = logging.getLogger(__name__)
@@ -25,13 +25,14 @@ FREE = (
     "trainer.save_total_limit",
 )  # fmt: skip
 _ABSENT = "absent"
+ConfigT = TypeVar("ConfigT", bound=RunConfig)
 
 
-def config_of_run(config: TrainConfig, run_dir: Path, overrides: Sequence[str]) -> TrainConfig:
+def config_of_run(config: ConfigT, run_dir: Path, overrides: Sequence[str]) -> ConfigT:
     """The config with which a run goes on in `run_dir`; `config` itself where nothing has run there.
 
-    `train.py resume=RUN` needs no other setting: where the command line sets nothing but `FREE` keys, everything else
-    is as the run began. Where it sets more, it has to be all that the run began with.
+    `resume=RUN` needs no other setting: where the command line sets nothing but `FREE` keys, everything else is as the
+    run began. Where it sets more, it has to be all that the run began with (an evaluation compares them itself).
 
     Raises:
         ConfigError: naming the settings that would change the results.
@@ -45,10 +46,10 @@ def config_of_run(config: TrainConfig, run_dir: Path, overrides: Sequence[str]) 
         for key in given:
             *above, name = key.split(".")
             _node(saved, above)[name] = _node(mine, above)[name]
-        config = validate(saved, TrainConfig)
+        config = validate(saved, type(config))
         check_files(config)
         return config
-    if (run_dir / STATE).exists():
+    if isinstance(config, TrainConfig) and (run_dir / STATE).exists():
         refuse_changes(config, run_dir)
     return config
 

@@ -37,6 +37,7 @@ _RUN_KEYS = (
     "policy",
     "judge",
     "cache",
+    "vllm",
 )
 
 
@@ -62,6 +63,29 @@ class JudgeConfig(Node):
 
 
 @dataclass
+class VllmConfig(Node):
+    """How vLLM runs in this process: its share of the device's memory or a fixed KV cache, and devices to spread over.
+
+    Example::
+
+        python evaluate.py eval=mmvu eval.engine=vllm eval.vllm.tensor_parallel_size=4 model=qwen2_5_vl_7b
+    """
+
+    memory_share: float | None = number(None, gt=0, le=1)
+    kv_cache_gb: float | None = number(None, gt=0)
+    tensor_parallel_size: int = number(1, ge=1)
+    compile: bool = True
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of `vllm.LLM`; what is not set is left to vLLM."""
+        cache = None if self.kv_cache_gb is None else int(self.kv_cache_gb * 2**30)
+        given = {"gpu_memory_utilization": self.memory_share, "kv_cache_memory_bytes": cache}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return chosen | {"tensor_parallel_size": self.tensor_parallel_size, "enforce_eager": not self.compile}
+
+
+@dataclass
 class EvalConfig(Node):
     """How models are measured.
 
@@ -70,8 +94,9 @@ class EvalConfig(Node):
     by which accuracy is also shown, `name: column` (several candidates parted by `|`). `subtitles` is a folder of
     `.srt` files, or `rows` for the column of that name.
 
-    Decoding: `temperature=0` is greedy; `num_samples` above 1 adds pass@k and the majority vote. `engine=replay` scores
-    the `{id, reply}` lines of `replies`. `cache` is a folder in which replies are kept for other runs.
+    Decoding: `temperature=0` is greedy; `num_samples` above 1 adds pass@k and the majority vote. `engine=vllm` runs as
+    `vllm` says, `engine=replay` scores the `{id, reply}` lines of `replies`. `cache` is a folder in which replies are
+    kept for other runs.
 
     Scoring: `policy` names the scorer's rules, `metric` the figures, `regression` how closeness counts. With
     `require_tags` null the rows of `data` are scored as training scores them, by their answer tags; replies to a
@@ -117,6 +142,7 @@ class EvalConfig(Node):
     judge_only: bool = False
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     cache: str | None = free_text()
+    vllm: VllmConfig = field(default_factory=VllmConfig)
     benchmarks: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
 

@@ -137,8 +137,8 @@ class EvaluateConfig(RunConfig):
     """`evaluate.py`: measures one checkpoint on a benchmark, a suite of them, or the rows of `data`.
 
     `compare` names two runs to compare row by row; `rescore` a run whose saved replies are parsed and scored again;
-    `resume` a run folder to go on in. The first two need no model. `metric` names the figure that a search gets from a
-    run, such as `videomme.accuracy`: null is the first of the only benchmark.
+    `resume` a run folder to go on in, with the settings it began with. The first two need no model. `metric` names the
+    figure that a search gets from a run, such as `videomme.accuracy`: null is the first of the only benchmark.
 
     Example::
 
@@ -168,8 +168,9 @@ class EvaluateConfig(RunConfig):
             raise ConfigError("metric", f"begins with one of {', '.join(known)}, such as {known[-1]}.accuracy")
 
     def needs_model(self) -> bool:
+        """A run that is resumed may have one in its saved settings."""
         engines = {member.engine for member in self.eval.members.values()}
-        return not self.compare and not self.rescore and engines != {"replay"}
+        return not self.compare and not self.rescore and not self.resume and engines != {"replay"}
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ktr.config.schema_eval import EvalConfig, JudgeConfig
 from ktr.config.schema_inputs import DataConfig, ModelConfig
-from ktr.config.schemas import RunConfig
+from ktr.config.schemas import EvaluateConfig
 from ktr.data.rows import Row
 from ktr.evaluation.benchmark_rows import load_benchmark_rows
 from ktr.evaluation.identity import evaluation_identity, media_stamp, parser_digest, weights_digest
@@ -117,7 +117,7 @@ def encoder_of(
     return components.prompt_encoder(own, loaded, media_root)
 
 
-def load_for(config: RunConfig, engine: str) -> tuple[LoadedModel | PromptParts, RolloutEngine]:
+def load_for(config: EvaluateConfig, engine: str) -> tuple[LoadedModel | PromptParts, RolloutEngine]:
     """The checkpoint as an engine wants it, and the engine around it. vLLM loads the weights itself."""
     from ktr import components
 
@@ -128,10 +128,27 @@ def load_for(config: RunConfig, engine: str) -> tuple[LoadedModel | PromptParts,
 
         parts = load_prompt_parts(config.model.path)
         return parts, VllmEngine(
-            config.model.path, family=parts.family, tokenizer=parts.processor.tokenizer, dtype=config.model.dtype
+            config.model.path,
+            family=parts.family,
+            tokenizer=parts.processor.tokenizer,
+            dtype=config.model.dtype,
+            max_model_len=_longest(config),
+            **config.eval.vllm.options,
         )
     loaded = components.policy_model(config.model, config.model.path, device=components.default_device())
     return loaded, components.rollout_engine(config.rollout, loaded.model, loaded, plugins=config.plugins)
+
+
+def _longest(config: EvaluateConfig) -> int | None:
+    """The longest prompt and reply of any benchmark of the run, in tokens; None where prompts have no limit."""
+    members = [member for member in config.eval.members.values() if member.engine != "replay"]
+    prompts = [member.max_prompt_tokens or config.data.max_prompt_tokens for member in members]
+    lengths = [
+        None if prompt is None else prompt + member.max_new_tokens
+        for prompt, member in zip(prompts, members, strict=True)
+    ]
+    known = [length for length in lengths if length is not None]
+    return max(known) if len(known) == len(lengths) else None
 
 
 def identity_of(settings: EvalConfig, model: ModelConfig, checkpoint: str | Path, encoder: PromptEncoder) -> str:

@@ -39,9 +39,21 @@ logger = logging.getLogger(__name__)
 
 
 def run(config: EvaluateConfig, run_dir: Path) -> Path:
-    """Does what `config` asks in `run_dir`; returns the path of `summary.json`."""
+    """Does what `config` asks in `run_dir`; returns the path of `summary.json`.
+
+    Raises:
+        ValueError: another process is at work in `run_dir`, or the run there began with other settings.
+    """
     folder = RunFolder(run_dir)
-    _refuse_other_settings(config, run_dir)
+    folder.lock()
+    try:
+        return _run(config, folder)
+    finally:
+        folder.unlock()
+
+
+def _run(config: EvaluateConfig, folder: RunFolder) -> Path:
+    _refuse_other_settings(config, folder.path)
     folder.write("config.yaml", yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True))
     folder.write("versions.json", versions())
     if config.compare:
@@ -67,12 +79,14 @@ def _refuse_other_settings(config: EvaluateConfig, run_dir: Path) -> None:
     ]
     if changed:
         raise ValueError(
-            f"resume: the run in {run_dir} began with other settings ({'; '.join(changed)}): repeat those it began "
-            "with, or begin a new run"
+            f"resume: the run in {run_dir} began with other settings ({'; '.join(changed)}): give resume=RUN alone, "
+            "repeat those it began with, or begin a new run"
         )
 
 
 def _evaluate(config: EvaluateConfig, folder: RunFolder) -> Path:
+    if config.model.path is None and any(member.engine != "replay" for member in config.eval.members.values()):
+        raise ValueError("model.path: is required: a checkpoint folder or a hub name")
     started = time.monotonic()
     asked = {name: _asked(config, member) for name, member in config.eval.members.items()}
     found: dict[str, ViewRecords] = {}

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 def read_replies(path: str | Path) -> dict[str, list[str]]:
     """Replies by row id, from lines `{"id": ..., "reply": ...}`; several lines of one id are its samples, in order.
 
-    Other keys of a line are ignored. Raises ValueError with file and line for a line that is no such object.
+    Other keys of a line are ignored. Raises ValueError for a file without replies, and with file and line for a line
+    that is no such object.
     """
     path = Path(path)
     replies: dict[str, list[str]] = defaultdict(list)
@@ -34,6 +35,8 @@ def read_replies(path: str | Path) -> dict[str, list[str]]:
         if not isinstance(row_id, str | int) or isinstance(row_id, bool) or not isinstance(values.get("reply"), str):
             raise ValueError(f'{path}:{number}: a line holds "id" (text or whole number) and "reply" (text)')
         replies[str(row_id)].append(values["reply"])
+    if not replies:
+        raise ValueError(f"{path} holds no replies")
     return dict(replies)
 
 

@@ -144,7 +144,13 @@ def rescored(records: Sequence[Record], scorer: ReplyScorer, judge: AnswerJudge 
             continue
         if record.problem_type == "multiple choice" and not record.options:
             raise ValueError(f"sample {record.id!r} was recorded without its options, so it cannot be scored again")
-        verdict = scorer.score(record.reply, problem_type=record.problem_type, gold=record.gold, options=record.options)
+        verdict = scorer.score(
+            record.reply,
+            problem_type=record.problem_type,
+            gold=record.gold,
+            options=record.options,
+            cut_off=record.truncated,
+        )
         now = with_verdict(record, verdict)
         if now.status == "abstained" and record.scored_by == JUDGED and now.parsed == record.parsed:
             now = record

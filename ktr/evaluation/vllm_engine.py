@@ -31,7 +31,7 @@ class VllmEngine:
         family: for the ids that must not be drawn.
         tokenizer: decodes completions.
         dtype: `float32`, `bfloat16` or `float16`.
-        max_model_len: longest prompt and completion together, in tokens; None takes the model's.
+        max_model_len: longest prompt and completion together, in tokens; at most the model's own, which None is.
         options: further arguments of `vllm.LLM`, such as `kv_cache_memory_bytes`.
 
     Raises:
@@ -50,6 +50,8 @@ class VllmEngine:
     ) -> None:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+        from transformers import AutoConfig
+
         try:
             from vllm import LLM
             from vllm.engine.arg_utils import EngineArgs
@@ -60,6 +62,10 @@ class VllmEngine:
             options.setdefault(_NORMALIZE_ON_DEVICE, False)
         self.family = family
         self.tokenizer = tokenizer
+        if max_model_len is not None:
+            max_model_len = min(
+                max_model_len, AutoConfig.from_pretrained(path).get_text_config().max_position_embeddings
+            )
         self.llm = LLM(
             path,
             dtype=dtype,

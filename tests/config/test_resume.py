@@ -13,7 +13,7 @@ from ktr.config.compose import compose
 from ktr.config.fields import ConfigError
 from ktr.config.resume import config_of_run, refuse_changes
 from ktr.config.run_folder_name import newest_unfinished, run_dir
-from ktr.config.schemas import TrainConfig
+from ktr.config.schemas import EvaluateConfig, TrainConfig
 from ktr.config.validate import check_files, validate
 
 
@@ -97,3 +97,19 @@ def test_a_finished_run_is_refused_before_anything_is_written(tmp_path: Path) ->
     with pytest.raises(ConfigError, match="resume: the run in .* is finished and is not opened again"):
         check_files(config_of(f"resume={tmp_path}/run"))
     check_files(config_of("resume=auto"))
+
+
+def test_an_evaluation_resumed_alone_takes_its_settings_too(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    given = ["eval=mmvu", "model.path=/checkpoint", "eval.limit=7", "seed=3"]
+    began = validate(compose("evaluate", given), EvaluateConfig)
+    (run / "config.yaml").write_text(yaml.safe_dump(asdict(began)))
+    again = [f"resume={run}", "logger=none"]
+    resumed = validate(compose("evaluate", again), EvaluateConfig)
+    with pytest.raises(ConfigError, match="model.path: there is no /checkpoint"):
+        config_of_run(resumed, run, again)
+    began.model.path = str(tmp_path)
+    began.eval.rows = str(run / "config.yaml")
+    (run / "config.yaml").write_text(yaml.safe_dump(asdict(began)))
+    assert asdict(config_of_run(resumed, run, again)) == asdict(began) | {"resume": str(run)}

@@ -42,6 +42,13 @@ def evaluated(*overrides):
     return validate(compose("evaluate", list(overrides)), SCHEMAS["evaluate"])
 
 
+def test_vllm_gets_what_is_set():
+    given = evaluated("model.path=/c", "eval.vllm.kv_cache_gb=0.5", "eval.vllm.compile=false").eval
+    assert given.vllm.options == {"kv_cache_memory_bytes": 2**29, "tensor_parallel_size": 1, "enforce_eager": True}
+    suite = evaluated("model.path=/c", "eval=suite/grounding", "eval.vllm.memory_share=0.5").eval
+    assert {member.vllm.memory_share for member in suite.members.values()} == {0.5}
+
+
 def test_only_what_asks_a_model_needs_one(tmp_path):
     for overrides in (["compare=[a,b]"], ["rescore=a"], ["eval.engine=replay", "eval.replies=r", "eval.rows=r"]):
         assert evaluated(*overrides).model.path is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -208,3 +210,26 @@ def test_a_suite_is_scored_from_given_replies_in_one_run(tmp_path):
     assert summary["benchmarks"]["mvbench"]["accuracy"]["mean"] == 1.0
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"results.md", "results.csv", "report.html", "summary.json", "config.yaml", "records"} <= names
+
+
+def test_two_processes_never_write_one_run(tmp_path):
+    (tmp_path / "tempcompass.json").write_text(json.dumps(MADE["tempcompass.json"]))
+    (tmp_path / "replies.jsonl").write_text('{"id": 1, "reply": "A. running"}\n{"id": "2", "reply": "Yes"}\n')
+    root = quote(str(tmp_path))
+    config = validate(
+        compose("evaluate", ["eval=tempcompass", "eval.engine=replay", f"eval.root={root}",
+                             f"eval.replies={quote(str(tmp_path / 'replies.jsonl'))}"]),
+        SCHEMAS["evaluate"],
+    )  # fmt: skip
+    script = (
+        "import sys, time; from pathlib import Path; from ktr.training.run_folder import RunFolder; "
+        "folder = RunFolder(Path(sys.argv[1])); folder.lock(); print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ValueError, match="another process is at work"):
+            run(config, tmp_path / "run")
+        other.kill()
+    assert run(config, tmp_path / "run").is_file()

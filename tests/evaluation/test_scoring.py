@@ -57,6 +57,14 @@ def test_a_cut_off_reply_answers_only_within_tags(row):
     assert scorer(row("a"), "<answer>A</answer> and", cut_off=True).accuracy == 1.0
 
 
+def test_a_reply_that_was_cut_off_stays_so_when_scored_again(row):
+    scorer = ReplyScorer(require_tags=False)
+    reply = "Look at option A first"
+    record = dataclasses.replace(blank_record(row("a"), 0, "full"), reply=reply, truncated=True)
+    done = with_verdict(record, scorer(row("a"), reply, True))
+    assert (done.status, rescored([done], scorer)) == ("truncated", [done])
+
+
 def test_a_gold_that_cannot_be_read_names_its_row(row):
     wrong = dataclasses.replace(row("n"), problem_type="regression", options=(), answer="far")
     with pytest.raises(ValueError, match="row 'n' cannot be scored"):

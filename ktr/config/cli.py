@@ -27,10 +27,12 @@ from ktr.config.overrides import quote_overrides
 from ktr.config.run_folder_name import FAILURE, register_resolvers
 from ktr.config.schemas import RunConfig
 from ktr.config.validate import check_files, validate
+from ktr.config.without_effect import without_effect
 from ktr.reporting.files import write_atomic
 
 ConfigT = TypeVar("ConfigT", bound=RunConfig)
 OPTUNA = "hydra_optuna_sweeper"
+logger = logging.getLogger(__name__)
 TRACEBACK_WANTED = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 register_resolvers()  # On import, so that the processes a launcher starts know them too.
@@ -85,6 +87,8 @@ def run_entry(entry: str, schema: type[ConfigT], task: Callable[[ConfigT, Path],
         try:
             typed = validate(config, schema)
             check_files(typed)
+            for line in without_effect(typed, HydraConfig.get().overrides.task):
+                logger.warning(line)
             return task(typed, run_dir)
         except Exception as error:  # The process boundary: reported, and the process ends.
             note_failure(error, schema, run_dir)

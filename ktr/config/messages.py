@@ -10,6 +10,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from ktr.config.convert import unknown_key
 from ktr.config.fields import ConfigError
+from ktr.rewards.runner import RewardFailure
 
 OWN_PACKAGES = ("ktr.", "launchers.")
 
@@ -18,7 +19,7 @@ def one_line(error: BaseException, schema: type) -> str | None:
     """What to tell the person about `error`, or None where it is not theirs to mend.
 
     Theirs are errors of the config, files that are missing or unreadable, and every `ValueError` the project itself
-    raises; a `ValueError` from within a library is a fault that needs its traceback.
+    raises, and rewards that keep failing; a `ValueError` from within a library is a fault that needs its traceback.
     """
     if isinstance(error, ConfigError):
         return _flat(str(error))
@@ -26,6 +27,11 @@ def one_line(error: BaseException, schema: type) -> str | None:
         return _flat(_config_message(error, schema))
     if isinstance(error, OSError) and error.filename is not None:
         return _flat(f"{error.filename}: {error.strerror}")
+    if isinstance(error, RewardFailure):
+        return _flat(
+            f"{error}. Each reply and its whole trace are in reward_errors.jsonl of the run's folder; mend the reward, "
+            "or raise reward.max_error_share"
+        )
     if isinstance(error, ValueError) and _raised_here(error):
         return _flat(str(error))
     return None
@@ -45,6 +51,8 @@ def _config_message(error: BaseException, schema: type) -> str:
         offered = ", ".join(error.options or ())
         if missing and offered:
             return f"{missing[1]}={missing[2]}: no such choice; {missing[1]} offers {offered}"
+    if isinstance(error, OverrideParseException) and error.override and re.fullmatch(r"[\w./-]+", error.override):
+        return f"{error.override}: not a setting; settings are KEY=VALUE, such as debug=fast"
     if isinstance(error, OverrideParseException):
         return (
             f"{error.override}: {_first_line(error)}; put a value with special characters in quotes of its own, "

@@ -1,7 +1,7 @@
 """Where a run's folder lies: `<output_dir>/<name>/<time>-<random hex>`, or the folder that `resume` names.
 
-`resume=auto` names the newest run of the name that is not finished and that no process is at work in; without one, a
-new run begins.
+`resume=auto` names the newest run of the name that is not finished, that no process is at work in and that did not fail
+before its first checkpoint; without one, a new run begins.
 """
 
 from __future__ import annotations
@@ -49,8 +49,12 @@ def run_dir(output_dir: str, name: str, resume: str | None) -> str:
 def newest_unfinished(runs: Path) -> Path | None:
     """The newest run in a folder that can be gone on with; ids begin with their time."""
     for folder in sorted((state.parent for state in runs.glob(f"*/{STATE}")), key=lambda run: run.name, reverse=True):
-        if not is_finished(folder) and not _at_work(folder):
-            return folder
+        if is_finished(folder) or _at_work(folder):
+            continue
+        if (folder / FAILURE).exists() and not _has_checkpoint(folder):
+            logger.warning("the run in %s failed before its first checkpoint: it is not gone on with", folder)
+            continue
+        return folder
     return None
 
 
@@ -58,6 +62,12 @@ def is_finished(folder: Path) -> bool:
     """Whether a run in this folder has done all of its stages."""
     state = folder / STATE
     return state.exists() and bool(json.loads(state.read_text(encoding="utf-8"))["finished"])
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    """Whether a stage of the run is finished, or has a checkpoint to go on from."""
+    stages = json.loads((folder / STATE).read_text(encoding="utf-8"))["stages"].values()
+    return any(stage["checkpoint"] for stage in stages) or any((folder / "checkpoints").glob("*_steps/*"))
 
 
 def _at_work(folder: Path) -> bool:

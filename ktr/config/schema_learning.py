@@ -183,7 +183,7 @@ class GrpoConfig(OptimizationConfig):
     parts; each batch of completions serves `updates_per_batch` optimizer steps. The step's objective, KL estimator and
     clipping are those of the named papers; `epsilon` and `epsilon_high` left null take the objective's published values
     (grpo 0.2; dapo 0.2 and 0.28; gspo 3e-4 and 4e-4), `cispo_cap` bounds cispo's weight, `kl_clamp` the log-ratio
-    (Video-R1: 10).
+    (Video-R1: 10). `max_packed_tokens` bounds the tokens of one forward, with `packing` or without.
 
     Groups whose rewards are all equal have no advantages: `zero_variance` says whether to keep them (they carry the KL
     term), to mask them, or to resample their completions up to `resample_limit` times and mask what is still equal.

@@ -10,6 +10,7 @@ from ktr.config.schema_eval import EvalConfig
 from ktr.config.schema_inputs import DataConfig, ModelConfig
 from ktr.config.schema_learning import GrpoConfig, KtrConfig, RewardConfig, SftConfig
 from ktr.config.schema_running import LoggerConfig, RolloutConfig
+from ktr.rewards.problem_types import canonical_type
 
 STAGES = ("sft", "rl", "eval")
 # What a run's held-out rows give; see `ktr.reporting.run_figures` for all names of figures.
@@ -200,6 +201,13 @@ class PredictConfig(RunConfig):
         super().check()
         if not self.question.strip():
             raise ConfigError("question", 'is required: predict.py question="What happens first?"')
+        if not self.model.path:
+            raise ConfigError("model.path", "is required: a checkpoint folder or a hub name")
+        if self.problem_type:
+            try:
+                canonical_type(self.problem_type)
+            except ValueError as error:
+                raise ConfigError("problem_type", str(error)) from None
         if self.video and self.image:
             raise ConfigError("video", "cannot be set together with image; leave one of them out")
         if (self.start is not None or self.end is not None) and not self.video:

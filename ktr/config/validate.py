@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -38,6 +39,8 @@ def validate(config: DictConfig | Mapping[str, Any], schema: type[Any] = TrainCo
             exclude each other, and targets that are not allowed or do not take the arguments given.
     """
     typed = to_node(schema, _plain(config))
+    for plugin in typed.plugins:
+        _check_plugin(plugin)
     _check_target(typed.rollout._target_, "rollout", typed.plugins)
     if isinstance(typed, TrainConfig):
         for name, node in typed.reward.nodes.items():
@@ -109,6 +112,16 @@ def _plain(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(error.full_key or "", str(error).splitlines()[0]) from error
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
+
+
+def _check_plugin(name: str) -> None:
+    """Whether a plugin's module can be found; its parents are imported, it is not."""
+    try:
+        found = find_spec(name)
+    except Exception as error:  # A parent package is the user's code, and is imported here.
+        raise ConfigError("plugins", f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+    if found is None:
+        raise ConfigError("plugins", f"there is no module {name}: install it, or set PYTHONPATH to the folder it is in")
 
 
 def _check_target(name: Any, key: str, plugins: Sequence[str]) -> None:

@@ -80,5 +80,5 @@ def render(prediction: Prediction) -> RenderableType:
     parts: list[RenderableType] = [Panel(Text(prediction.reasoning or "(none)"), title="reasoning", title_align="left")]
     parts.append(Panel(Text(answer, style="bold"), title="answer", title_align="left"))
     if prediction.completion.truncated:
-        parts.append(Text("The reply was cut off: raise the limit of new tokens to read it whole.", style="yellow"))
+        parts.append(Text("The reply was cut off: raise max_new_tokens to read it whole.", style="yellow"))
     return Group(*parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,17 +19,25 @@ _KEPT_ERRORS = 100
 
 
 class RewardFailure(RuntimeError):
-    """More rewards raised than the run allows."""
+    """More rewards raised than the run allows.
+
+    `errors` are those of the batch that was one too many; `lines` what a run's `reward_errors.jsonl` says of them.
+    """
+
+    def __init__(self, message: str, errors: Sequence[RewardError] = (), lines: Sequence[dict[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.errors, self.lines = list(errors), list(lines)
 
 
 @dataclass(frozen=True)
 class RewardError:
-    """One row on which a component raised, so that it abstained."""
+    """One row on which a component raised, so that it abstained; `trace` says where."""
 
     component: str
     position: int
     row_id: str
     message: str
+    trace: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -146,8 +155,8 @@ class RewardRunner:
                     _take(columns, part, len(completions)),
                 )
             except Exception as error:  # as above
-                message = f"{type(error).__name__}: {error}"
-                errors += [RewardError(name, i, str(_at(columns.get("id"), i)), message) for i in part]
+                message, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+                errors += [RewardError(name, i, str(_at(columns.get("id"), i)), message, trace) for i in part]
                 continue
             for i, value in zip(part, values, strict=True):
                 scores[i] = value
@@ -168,7 +177,8 @@ class RewardRunner:
             raise RewardFailure(
                 f"{self.counts['errors']} of {self.counts['scores']} rewards raised ({share:.0%}, at most "
                 f"{self.max_error_share:.0%} allowed); for example {first.component} on row {first.row_id}: "
-                f"{first.message}"
+                f"{first.message}",
+                table.errors,
             )
 
 

@@ -31,7 +31,7 @@ from ktr.models.families import unwrap_model
 from ktr.models.feature_store import FeatureStore
 from ktr.models.loading import vision_is_frozen
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
-from ktr.rewards.runner import RewardRunner
+from ktr.rewards.runner import RewardFailure, RewardRunner
 from ktr.rollout.engine import RolloutEngine, SamplingSettings
 from ktr.training.advantages import GroupAdvantages
 from ktr.training.arguments import refuse_unsupported
@@ -214,7 +214,11 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
     # One prompt a group, videos too, and rewards that may abstain or fail.
     def _generate_and_score_completions(self, prompts: list[EncodedPrompt]) -> list[GroupBatch]:
         step = self.state.global_step
-        rollout = self.group_sampler(prompts, step)
+        try:
+            rollout = self.group_sampler(prompts, step)
+        except RewardFailure as failure:
+            self._note_reward_errors(failure.lines)
+            raise
         sampled, advantages = rollout.sampled, rollout.advantages
         self._log_rollout(rollout, step)
         size = len(sampled) // self.args.steps_per_generation
@@ -372,11 +376,14 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
     def _log_rollout(self, rollout: Rollout, step: int) -> None:
         for name, value in {**gathered_metrics(rollout), **self.reward_watch(rollout.table)}.items():
             self._metrics["train"][name].append(value)
-        for row in gather_object(rollout.errors):
-            self.folder.append(self.folder.path / "reward_errors.jsonl", row)
+        self._note_reward_errors(gather_object(rollout.errors))
         if step % self.log_completions_every == 0:
             for row in gather_object(completion_rows(rollout, step)):
                 self.folder.append(self.folder.completions, row)
+
+    def _note_reward_errors(self, lines: Sequence[dict[str, Any]]) -> None:
+        for line in lines:
+            self.folder.append(self.folder.path / "reward_errors.jsonl", line)
 
 
 def _rewards_are_ours(*args: Any, **kwargs: Any) -> list[float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from ktr.rewards.runner import RewardFailure, RewardRunner, RewardTable
 from ktr.rewards.signatures import takes
 from ktr.rollout.engine import RolloutEngine, SamplingSettings
 from ktr.training.advantages import GroupAdvantages, group_advantages
-from ktr.training.sampled_groups import SampledGroup, reward_columns
+from ktr.training.sampled_groups import SampledGroup, reward_columns, score_noting_errors
 from ktr.training.shuffled_rollouts import COLUMN, ShuffledAccuracy, ShuffledRollouts, comparison_values
 
 
@@ -97,19 +97,19 @@ class GroupSampler:
             rollout = self._rollout(prompts, step)
         except RewardFailure as error:
             failure = error
-        messages = [message for message in gather_object([None if failure is None else str(failure)]) if message]
-        if messages:
-            raise RewardFailure(messages[0]) from failure
+        failures = gather_object([] if failure is None else [(str(failure), failure.lines)])
+        if failures:
+            raise RewardFailure(failures[0][0], lines=[line for _, lines in failures for line in lines]) from failure
         assert rollout is not None, "without a failure there is a rollout"
         return rollout
 
     def _rollout(self, prompts: Sequence[EncodedPrompt], step: int) -> Rollout:
+        errors: list[dict[str, Any]] = []
         shuffled: list[ShuffledAccuracy] = [None] * len(prompts)
         if self.shuffled is not None:
             with self.autocast():
-                shuffled = self.shuffled.accuracies(self.engine, prompts, self.sampling, step, self.rank)
+                shuffled = self.shuffled.accuracies(self.engine, prompts, self.sampling, step, self.rank, errors)
         sampled = self._sample(prompts, shuffle_seed(self.seed, step, f"rollout {self.rank}"))
-        errors: list[dict[str, Any]] = []
         table = self._score(sampled, shuffled, errors, step)
         tries = [1] * len(prompts)
         for attempt in range(1, self.resample_limit + 1):
@@ -144,18 +144,7 @@ class GroupSampler:
         if self.shuffled is not None:
             columns[COLUMN] = [of_group for of_group in shuffled for _ in range(self.num_completions)]
         replies = [reply.text for group in sampled for reply in group.completions]
-        table = self.rewards.score(columns["question"], replies, **columns)
-        errors += [
-            {
-                "step": step,
-                "id": error.row_id,
-                "component": error.component,
-                "error": error.message,
-                "reply": replies[error.position],
-            }
-            for error in table.errors
-        ]
-        return table
+        return score_noting_errors(self.rewards, columns, replies, errors, step)
 
     def _replaced(self, table: RewardTable, new: RewardTable, groups: Sequence[int]) -> RewardTable:
         """`table` with the scores of some groups from another table, which holds those groups alone."""
@@ -167,9 +156,7 @@ class GroupSampler:
             for name, scores in by_component.items():
                 scores[place] = new.by_component[name][position]
         kept = [error for error in table.errors if error.position not in set(places)]
-        moved = [
-            type(error)(error.component, places[error.position], error.row_id, error.message) for error in new.errors
-        ]
+        moved = [replace(error, position=places[error.position]) for error in new.errors]
         return RewardTable(total, by_component, kept + moved)
 
     def _advantages(self, table: RewardTable) -> GroupAdvantages:

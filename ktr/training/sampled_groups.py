@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate.utils import gather_object
 
 from ktr.models.prompt_encoder import EncodedPrompt
+from ktr.rewards.runner import RewardFailure, RewardRunner, RewardTable
 from ktr.rollout.engine import Completion
 
 if TYPE_CHECKING:
@@ -50,6 +51,40 @@ def reward_columns(sampled: Sequence[SampledGroup]) -> dict[str, list[Any]]:
             columns["truncated"].append(reply.truncated)
             columns["group"].append(number)
     return columns
+
+
+def score_noting_errors(
+    rewards: RewardRunner,
+    columns: dict[str, list[Any]],
+    replies: Sequence[str],
+    errors: list[dict[str, Any]],
+    step: int,
+) -> RewardTable:
+    """The rewards of `replies`; each that raised becomes a line of `errors`, for `reward_errors.jsonl`.
+
+    Raises RewardFailure, which then holds all of these lines.
+    """
+    failure: RewardFailure | None = None
+    try:
+        table = rewards.score(columns["question"], replies, **columns)
+        raised = table.errors
+    except RewardFailure as error:
+        failure, raised = error, error.errors
+    errors += [
+        {
+            "step": step,
+            "id": error.row_id,
+            "component": error.component,
+            "error": error.message,
+            "reply": replies[error.position],
+            "trace": error.trace,
+        }
+        for error in raised
+    ]
+    if failure is not None:
+        failure.lines = errors
+        raise failure
+    return table
 
 
 def gathered_metrics(rollout: Rollout) -> dict[str, float]:

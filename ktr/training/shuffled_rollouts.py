@@ -9,6 +9,7 @@ Shapes: G completions of a prompt, T frames.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ktr.attribution.views import shuffle_seed, shuffled_orders
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
@@ -16,7 +17,7 @@ from ktr.rewards.runner import RewardRunner, RewardTable
 from ktr.rewards.signatures import takes
 from ktr.rollout.engine import RolloutEngine, SamplingSettings
 from ktr.training.key_tokens import num_grids
-from ktr.training.sampled_groups import SampledGroup, reward_columns
+from ktr.training.sampled_groups import SampledGroup, reward_columns, score_noting_errors
 
 COLUMN = "shuffled_accuracy"
 ACCURACY = "accuracy"
@@ -68,9 +69,18 @@ class ShuffledRollouts:
         return self.encoder.with_frame_order(prompt, orders[0]) if orders else None
 
     def accuracies(
-        self, engine: RolloutEngine, prompts: Sequence[EncodedPrompt], sampling: SamplingSettings, step: int, rank: int
+        self,
+        engine: RolloutEngine,
+        prompts: Sequence[EncodedPrompt],
+        sampling: SamplingSettings,
+        step: int,
+        rank: int,
+        errors: list[dict[str, Any]],
     ) -> list[ShuffledAccuracy]:
-        """For each prompt, the accuracies of its completions on shuffled frames. Raises RewardFailure."""
+        """For each prompt, the accuracies of its completions on shuffled frames.
+
+        Rewards that raised become lines of `errors`. Raises RewardFailure.
+        """
         asked = {place: view for place, prompt in enumerate(prompts) if (view := self.shuffled(prompt, step))}
         found: list[ShuffledAccuracy] = [None] * len(prompts)
         if not asked:
@@ -78,11 +88,8 @@ class ShuffledRollouts:
         seed = shuffle_seed(self.seed, step, f"shuffled rollout {rank}")
         completions = engine.generate(list(asked.values()), self.num_completions, sampling, seed)
         sampled = [SampledGroup(view, replies) for view, replies in zip(asked.values(), completions, strict=True)]
-        table = self.accuracy.score(
-            [group.prompt.row.question for group in sampled for _ in group.completions],
-            [reply.text for group in sampled for reply in group.completions],
-            **reward_columns(sampled),
-        )
+        replies = [reply.text for group in sampled for reply in group.completions]
+        table = score_noting_errors(self.accuracy, reward_columns(sampled), replies, errors, step)
         scores = iter(table.by_component[ACCURACY])
         for place, group in zip(asked, sampled, strict=True):
             found[place] = [next(scores) for _ in group.completions]

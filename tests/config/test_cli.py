@@ -27,6 +27,12 @@ def call(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProces
         (["train.py", "data=video_r1", "data.path=/no/such#rows.json"], ["data.path", "/no/such#rows.json"]),
         (["evaluate.py"], ["model.path", "required"]),
         (["predict.py", "model.path=.", "question=why?", "video=/no=video.mp4"], ["video", "/no=video.mp4"]),
+        (
+            ["predict.py", "model.path=.", "question=why?", "problem_type=foo"],
+            ["problem_type 'foo'", "multiple choice"],
+        ),
+        (["predict.py", "model=toy", "question=why?"], ["model.path", "required"]),
+        (["train.py", "debug", "fast"], ["debug", "KEY=VALUE"]),
     ],
 )
 def test_a_bad_setting_is_one_line_and_leaves_nothing(arguments: list[str], words: list[str], tmp_path: Path) -> None:
@@ -36,6 +42,19 @@ def test_a_bad_setting_is_one_line_and_leaves_nothing(arguments: list[str], word
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("error: ")
     assert all(word in done.stderr for word in words), done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_setting_without_effect_is_warned_about_by_name(tmp_path: Path) -> None:
+    entry = tmp_path / "entry.py"
+    entry.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from ktr.config.cli import run_entry\n"
+        "from ktr.config.schemas import TrainConfig\n"
+        "run_entry('train', TrainConfig, lambda config, run_dir: None)\n"
+    )
+    done = call(str(entry), "ktr=none", "ktr.top_k=0.3", f"output_dir={tmp_path}/out", cwd=tmp_path)
+    assert done.returncode == 0 and len(done.stderr.splitlines()) == 1
+    assert "WARNING" in done.stderr and "ktr.top_k has no effect: no signal of ktr is on" in done.stderr
 
 
 SCRIPT = """

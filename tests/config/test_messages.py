@@ -9,6 +9,7 @@ from ktr.config.compose import compose
 from ktr.config.fields import ConfigError
 from ktr.config.messages import one_line
 from ktr.config.schemas import TrainConfig
+from ktr.rewards.runner import RewardFailure
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,7 @@ from ktr.config.schemas import TrainConfig
         ("logger=tensorboard", "logger=tensorboard: no such choice; logger offers none, wandb"),
         ("name=a=b", "name=a=b: mismatched input '=' expecting <EOF>"),
         ("+trainer=grpo", "trainer"),
+        ("fast", "fast: not a setting; settings are KEY=VALUE"),
     ],
 )
 def test_what_hydra_refuses(override: str, line: str) -> None:
@@ -34,6 +36,12 @@ def test_own_errors_and_files() -> None:
     assert one_line(FileNotFoundError(2, "No such file or directory", "/a b"), TrainConfig) == (
         "/a b: No such file or directory"
     )
+
+
+def test_rewards_that_keep_failing_are_one_line_that_says_where_their_traces_are() -> None:
+    line = one_line(RewardFailure("4 of 4 rewards raised"), TrainConfig)
+    assert line is not None and "\n" not in line
+    assert all(word in line for word in ("4 of 4", "reward_errors.jsonl", "reward.max_error_share"))
 
 
 def test_a_value_error_is_the_persons_only_where_the_project_raises_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 
 from ktr.config.compose import compose
-from ktr.config.run_folder_name import run_dir, run_id
+from ktr.config.run_folder_name import newest_unfinished, run_dir, run_id
 
 
 def folder(*overrides: str) -> str:
@@ -35,6 +36,25 @@ def test_the_folder_is_output_dir_name_id(tmp_path: Path) -> None:
 
 def test_resume_goes_on_in_the_same_folder(tmp_path: Path) -> None:
     assert folder(f"resume={tmp_path}/out/toy/x") == f"{tmp_path}/out/toy/x"
+
+
+def unfinished(folder: Path, checkpoint: str | None = None, *, failed: bool) -> Path:
+    folder.mkdir(parents=True)
+    state = {"finished": False, "stages": {"rl": {"records": {}, "checkpoint": checkpoint}}}
+    (folder / "state.json").write_text(json.dumps(state))
+    if failed:
+        (folder / "failure.json").write_text('{"error": "no such video"}')
+    return folder
+
+
+def test_auto_passes_over_a_run_that_failed_before_its_first_checkpoint(tmp_path: Path, caplog) -> None:
+    killed = unfinished(tmp_path / "1", failed=False)
+    failed = unfinished(tmp_path / "2", failed=True)
+    assert newest_unfinished(tmp_path) == killed
+    assert f"{failed} failed before its first checkpoint" in caplog.text
+    (failed / "checkpoints" / "rl_steps" / "checkpoint-1").mkdir(parents=True)
+    assert newest_unfinished(tmp_path) == failed
+    assert newest_unfinished(unfinished(tmp_path / "3", "checkpoints/rl", failed=True).parent) == tmp_path / "3"
 
 
 def test_a_sweep_has_a_folder_of_its_own(tmp_path: Path) -> None:

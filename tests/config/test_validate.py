@@ -174,12 +174,25 @@ class TestRewards:
         error = refused("+reward.components.accuracy.policy={_target_:os.system,command:ls}")
         assert error.key == "reward.components.accuracy.policy._target_"
 
+    @pytest.fixture
+    def my_package(self, tmp_path, monkeypatch):
+        (tmp_path / "my_package.py").write_text("raise AssertionError('imported')")
+        monkeypatch.syspath_prepend(tmp_path)
+
+    @pytest.mark.usefixtures("my_package")
     def test_a_component_of_a_plugin_is_accepted_without_importing_it(self) -> None:
         extra = "+reward.components.mine={_target_:my_package.rewards.Mine,weight:2.0,x:1}"
         config = validate(config_of(extra, "plugins=[my_package]"))
         assert config.reward.weights["mine"] == 2.0
         assert config.reward.nodes["mine"] == {"_target_": "my_package.rewards.Mine", "x": 1}
 
+    @pytest.mark.parametrize("plugin", ["nope", "nope.rewards", "my_package.nope", "json.nope"])
+    @pytest.mark.usefixtures("my_package")
+    def test_a_plugin_that_cannot_be_imported(self, plugin: str) -> None:
+        error = refused(f"+reward.components.mine={{_target_:{plugin}.Mine}}", f"plugins=[{plugin}]")
+        assert error.key == "plugins" and plugin in error.message
+
+    @pytest.mark.usefixtures("my_package")
     def test_a_function_of_another_module_is_held_to_the_same_rules(self) -> None:
         node = "+reward.components.mine={_target_:ktr.rewards.signatures.FunctionReward,function:'%s'}"
         assert refused(node % "os:system").key == "reward.components.mine.function._target_"

@@ -51,4 +51,4 @@ def test_missing_answer_and_cut_off_reply_are_said(engine, encoder, greedy):
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(render(predict(engine, encoder, question_row("Which?"), greedy)))
     text = console.export_text()
-    assert "the reply gives no answer" in text and "cut off" in text
+    assert "the reply gives no answer" in text and "cut off: raise max_new_tokens" in text

@@ -69,6 +69,8 @@ def test_errors_of_a_try_that_was_replaced_stay_on_record():
     rollout = sampler_of(SeededEngine(), rewards, resample_limit=1)(prompts_of("b", "a"), 7)
     assert rollout.table.total == [0.0, 1.0, 2.0] * 2 and rollout.table.errors == []
     assert [error["reply"] for error in rollout.errors] == ["a/1/0", "a/1/1", "a/1/2"]
+    trace = rollout.errors[0].pop("trace")
+    assert trace.endswith("RuntimeError: no verdict\n")
     assert rollout.errors[0] == {
         "step": 7, "id": "a", "component": "mine", "error": "RuntimeError: no verdict", "reply": "a/1/0",
     }  # fmt: skip
@@ -114,6 +116,8 @@ def test_too_many_failures_end_the_run(checkpoints, rows):
     trainer = make_trainer(checkpoints["qwen2_5_vl"], *rows, rewards=RewardRunner({"mine": (broken, 1.0)}))
     with pytest.raises(RewardFailure, match="mine on row row-.: RuntimeError: no verdict"):
         trainer.train()
+    lines = read_lines(trainer.folder.path / "reward_errors.jsonl")
+    assert len(lines) == 6 and all("in broken\n" in line["trace"] and line["reply"] for line in lines)
 
 
 def test_a_failure_on_one_rank_ends_all(tmp_path):

@@ -120,7 +120,7 @@ def test_images_texts_and_videos_of_one_patch_have_no_shuffled_frames(checkpoint
     assert [comparison.shuffled(encoder.encode(row), 0) for row in rows[1]] == [None] * 4
     engine = OrderedEngine()
     prompts = [encoder.encode(row) for row in rows[1]]
-    assert comparison.accuracies(engine, prompts, None, 0, 0) == [None] * 4 and not engine.asked
+    assert comparison.accuracies(engine, prompts, None, 0, 0, []) == [None] * 4 and not engine.asked
 
 
 def test_right_answers_are_paid_where_order_helps(checkpoints, rows):

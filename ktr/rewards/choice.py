@@ -12,40 +12,32 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ktr.rewards.affirmation import meaning_of, meanings
+from ktr.rewards.choice_mentions import (
+    Mention,
+    is_casual,
+    is_stated,
+    link_between,
+    mention_of,
+    opening_mention,
+    positive,
+)
 from ktr.rewards.choice_wording import (
-    AFTER_LABEL_A,
-    AFTER_LABEL_I,
     CLOSE,
     ENDS_ITEM,
     ENUMERATOR,
-    JOINED,
     KIND,
+    LAST_PARAGRAPH,
     LETTER,
-    LINE_START,
     MASK,
-    NAMES_BEFORE,
-    NEGATED_AFTER,
-    NEGATED_BEFORE,
     NUMBERED,
     OPEN,
     OPENING_LABEL,
-    STATED_AFTER,
-    STATED_BEFORE,
 )
 from ktr.rewards.options import Options, comparable, gold_index, read_options
 from ktr.rewards.text import ANSWER_WORDS, boxed_contents, unwrap
 from ktr.rewards.verdict import Outcome, Status, right_or_wrong
 
-_LONGEST_LINK = 40  # characters between two mentions of one list
 _MOST_MENTIONS = 500  # of labels in an answer whose wording is still weighed
-
-
-@dataclass(frozen=True)
-class _Mention:
-    index: int
-    start: int
-    end: int
-    plain: bool  # a bare token in the text, not wrapped and not called an option
 
 
 @dataclass(frozen=True)
@@ -142,29 +134,33 @@ def _text_pattern(text: str) -> str:
 
 
 def _read_sentence(text: str, options: Options, patterns: _Patterns, whole: bool) -> tuple[int | None, Status]:
-    texts_named: list[_Mention] = []
+    texts_named: list[Mention] = []
     masked = text
     texts = _texts_pattern(options)
     if texts is not None:
         for match in texts.finditer(text):
             if (index := options.index_of_text(match[0])) is not None:
-                texts_named.append(_Mention(index, match.start(), match.end(), False))
+                texts_named.append(Mention(index, match.start(), match.end(), False))
         masked = texts.sub(lambda match: MASK * len(match[0]), text)
-    mentions = [mention for match in patterns.token.finditer(masked) if (mention := _mention(match, options))]
+    mentions = [mention for match in patterns.token.finditer(masked) if (mention := mention_of(match, options))]
     if len(mentions) > _MOST_MENTIONS:
         return _only({mention.index for mention in mentions})
-    mentions = _positive(masked, mentions)
-    stated = [mention for mention in mentions if _is_stated(masked, mention)]
-    mentions = [mention for mention in mentions if not mention.plain or not _is_casual(masked, mention)]
+    mentions = positive(masked, mentions)
+    stated = [mention for mention in mentions if is_stated(masked, mention)]
+    mentions = [mention for mention in mentions if not mention.plain or not is_casual(masked, mention)]
     if stated:
         return _unless_joined(masked, stated[-1], [*mentions, stated[-1]])
     if whole and (label := OPENING_LABEL.match(masked)) is not None:
         found = options.index_of_label(label["label"])
         return found, "no_answer" if found is None else "ok"
+    if whole and (last := LAST_PARAGRAPH.search(text)) is not None:
+        found = _says(last[1], options, patterns)
+        if found is not None:
+            return found, "ok"
     opening = patterns.opening.match(masked)
     if opening is not None and options.lettered and options.index_of_label(opening["label"]) is None:
         return None, "no_answer"
-    if mentions and (first := _opening_mention(masked, mentions, texts_named)) is not None:
+    if mentions and (first := opening_mention(masked, mentions, texts_named)) is not None:
         return _unless_joined(masked, first, mentions)
     if options.lettered or any(not mention.plain for mention in mentions):
         usable = mentions if options.lettered else [mention for mention in mentions if not mention.plain]
@@ -176,7 +172,17 @@ def _read_sentence(text: str, options: Options, patterns: _Patterns, whole: bool
     if sorted(says, key=str) == [False, True]:
         found_meanings = meanings(text)
         return _only({says.index(meaning) for meaning in found_meanings})
-    return _only({mention.index for mention in _positive(text, texts_named)})
+    return _only({mention.index for mention in positive(text, texts_named)})
+
+
+def _says(line: str, options: Options, patterns: _Patterns) -> int | None:
+    """The option that a line is, and nothing else: its label, its text, or both."""
+    label = patterns.whole.fullmatch(line)
+    found = options.index_of_text(line) if label is None else options.index_of_label(label["label"])
+    if found is None and (both := patterns.with_text.match(line)) is not None:
+        found = options.index_of_text(both["text"])
+        return found if found == options.index_of_label(both["label"]) else None
+    return found
 
 
 def _only(named: set[int]) -> tuple[int | None, Status]:
@@ -185,98 +191,13 @@ def _only(named: set[int]) -> tuple[int | None, Status]:
     return None, "ambiguous" if named else "no_answer"
 
 
-def _mention(match: re.Match[str], options: Options) -> _Mention | None:
-    """The option a token names; None for the article "A", the pronoun "I", and letters of names ("vitamin C")."""
-    group = next(name for name in ("called", "wrapped", "plain", "lower") if match[name] is not None)
-    label, text = match[group], match.string
-    index = options.index_of_label(label)
-    assert index is not None, label
-    mention = _Mention(index, match.start(group), match.end(group), group in ("plain", "lower"))
-    after = text[mention.end :]
-    if not mention.plain or not options.lettered:
-        article = group == "called" and label in ("a", "i") and re.match(rf"\s+[{LETTER}{MASK}]", after)
-        return None if article else mention
-    if label.upper() in "AI" and re.match(rf"\s+[{LETTER}{MASK}]", after):
-        follows = AFTER_LABEL_A if label.upper() == "A" else AFTER_LABEL_I
-        if label.islower() or not follows.match(after):
-            return None
-    if not any(options.texts):  # The options are names themselves: points of a graph, arrows of a picture.
-        return mention
-    return None if NAMES_BEFORE.search(text, max(0, mention.start - 20), mention.start) else mention
-
-
-def _is_casual(text: str, mention: _Mention) -> bool:
-    """Whether a bare token is a lower-case letter in running text, not one that opens the answer like "b) ..."."""
-    opens = not text[: mention.start].strip(" (*\"'") and text[mention.end : mention.end + 1] in (".", ")", ":")
-    return _is_lower(text, mention) and not opens
-
-
-def _is_lower(text: str, mention: _Mention) -> bool:
-    return text[mention.start : mention.end].islower()
-
-
-def _positive(text: str, mentions: list[_Mention]) -> list[_Mention]:
-    """The mentions that are not negated, a negation carrying over lists: "neither A nor B", "A and D are wrong"."""
-    before = [bool(NEGATED_BEFORE.search(text, max(0, m.start - 60), m.start)) for m in mentions]
-    after = [bool(NEGATED_AFTER.match(text[m.end : m.end + 80])) for m in mentions]
-    links = [_link(text, left, right) for left, right in zip(mentions, mentions[1:], strict=False)]
-    for i, link in enumerate(links):
-        if before[i] and link in ("or", "nor", "and", "/", "oder", "或", "和"):
-            before[i + 1] = True
-    for i in reversed(range(len(links))):
-        if after[i + 1] and links[i]:
-            after[i] = True
-    return [
-        m
-        for m, negated_before, negated_after in zip(mentions, before, after, strict=True)
-        if not (negated_before or negated_after)
-    ]
-
-
-def _link(text: str, left: _Mention, right: _Mention) -> str | None:
-    """What joins two mentions into a list ("," or "or"; "" for nothing but space), None when they are no list."""
-    if not 0 <= right.start - left.end <= _LONGEST_LINK:
-        return None
-    match = JOINED.fullmatch(text, left.end, right.start)
-    return None if match is None else match["link"].strip().lower()
-
-
-def _is_stated(text: str, mention: _Mention) -> bool:
-    if re.match(rf"{CLOSE}*\s*\?", text[mention.end :]):
-        return False
-    if STATED_AFTER.match(text[mention.end : mention.end + 80]):
-        return not (mention.plain and _is_lower(text, mention))
-    if not STATED_BEFORE.search(text, max(0, mention.start - 80), mention.start):
-        return False
-    return not _is_lower(text, mention) or bool(re.match(rf"{CLOSE}*\s*(?:[^\w\s]|$|\s\D)", text[mention.end :]))
-
-
-def _opening_mention(text: str, mentions: list[_Mention], texts_named: list[_Mention]) -> _Mention | None:
-    """The label that opens the answer, when what follows it is not another option's label or text."""
-    first = mentions[0]
-    if not re.fullmatch(rf"[\W_]*+(?:{KIND})?[\W_]*+", text[: first.start], re.IGNORECASE):
-        return None
-    after = text[first.end :]
-    if not re.match(rf"\s*(?:[^\w\s]|{MASK}|\n)|\s+(?:because|since|as|is)\b", after):
-        return None
-    other_lines = {
-        m.index
-        for m in mentions[1:]
-        if re.match(r"\s*[.):]", text[m.end :]) and LINE_START.search(text, max(0, m.start - _LONGEST_LINK), m.start)
-    }
-    follows = next((m for m in texts_named if not text[first.end : m.start].strip(" .):,;-–\n")), None)
-    if other_lines - {first.index} or (follows is not None and follows.index != first.index):
-        return None
-    return first
-
-
-def _unless_joined(text: str, mention: _Mention, mentions: list[_Mention]) -> tuple[int | None, Status]:
+def _unless_joined(text: str, mention: Mention, mentions: list[Mention]) -> tuple[int | None, Status]:
     """The mentioned option, unless it stands in a list with another one ("B or C", "A, B")."""
     for other in mentions:
         left, right = sorted((mention, other), key=lambda m: m.start)
         if other.index == mention.index or left.end > right.start:
             continue
-        link = _link(text, left, right)
+        link = link_between(text, left, right)
         if link is None:
             continue
         if link.isalpha() or link in ("/", "|", "&", "+") or ENDS_ITEM.match(text[right.end :]):

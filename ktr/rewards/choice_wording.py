@@ -14,7 +14,8 @@ KIND = r"(?:options?|choices?|opt\.|alternatives?|selections?|letters?)"
 NEGATED_BEFORE = re.compile(
     r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bexcept(?:\s+for)?|\brather\s+than|\binstead\s+of|\bunlike|\bover|\bthan"
     r"|\bexclud\w+|\beliminat\w+|\brul(?:e|ed|ing)\s+out|\bcannot|\bnicht|\bkein\w*|不是|不选|不選|而非|并非|排除)"
-    rf"\s*(?:\b(?:be|is|just|only|simply)\b\s*)*(?:\bthe\b\s*)?(?:\b(?:{KIND}|answer)\b\s*:?\s*)?{OPEN}*\s*$",
+    r"\s*(?:\b(?:be|is|just|only|simply|correspond\s+to|align\s+with|match|fit|support|choose|pick|select)\b\s*)*"
+    rf"(?:\bthe\b\s*)?(?:\b(?:{KIND}|answer)\b\s*:?\s*)?{OPEN}*\s*$",
     re.IGNORECASE,
 )
 NEGATED_AFTER = re.compile(
@@ -32,6 +33,8 @@ STATED_BEFORE = re.compile(
     r"|(?:\b(?:it|this|that|which|here)(?=\s|['’]s))\s*(?=['’]s|is|must|should|would|has)"
     r"|\b(?:choos(?:e|ing)|chose|pick(?:ed|ing)?|select(?:ed|ing)?|go(?:ing)?\s+(?:with|for)|opt(?:ed|ing)?\s+for"
     r"|settl(?:e|ing)\s+(?:on|for)|say|conclude|prefer|vote\s+for)\s+"
+    r"|(?<!not )(?<!n['’]t )\b(?:correspond(?:s|ing)?\s+to|align(?:s|ing)?\s+with"
+    r"|match(?:es|ing)?(?=\s+(?:option|choice)))\s+"
     r"|\b(?:so|therefore|thus|hence|finally|consequently)\b\s*[,:]?\s*"
     r"|(?:=>|[-=]>|→|⇒|∴)\s*|选择?|選擇?)"
     r"(?:['’]s\b|\b(?:is|are|was|ist|lautet|es|est|must\s+be|should\s+be|would\s+be|will\s+be|has\s+to\s+be)\b"
@@ -43,7 +46,8 @@ STATED_BEFORE = re.compile(
 STATED_AFTER = re.compile(
     rf"^{CLOSE}*[.,:]?[\s{MASK}.,]*\b(?:is|was|must\s+be|seems|looks|appears)\s+(?:to\s+be\s+)?"
     r"(?:(?!not\b|wrong\b)\w+\s+){0,3}?(?:correct|right|best|better|answer|true|accurate|suitable|appropriate)\b"
-    rf"|^{CLOSE}*\s*(?:是正确|正确|是对的)",
+    rf"|^{CLOSE}*\s*(?:是正确|正确|是对的)"
+    rf"|^{CLOSE}*\s+(?:best\s+(?:fits|matches|describes|captures|answers)|(?:fits|matches|describes)\s+(?:\w+\s+){{0,4}}?best)\b",
     re.IGNORECASE,
 )
 JOINED = re.compile(
@@ -68,4 +72,5 @@ NUMBERED = re.compile(
     rf"\W*(?:{KIND}|captions?|sentences?|descriptions?|statements?)\s+(?P<number>[1-9])\b", re.IGNORECASE
 )
 ENUMERATOR = re.compile(r"^\(?\d{1,2}\)\s+")
+LAST_PARAGRAPH = re.compile(r"\n\s*\n([^\n]+)\s*\Z")
 OPENING_LABEL = re.compile(r"\s*(?P<label>[A-Z])[.)](?!.*\b(?i:incorrect|wrong|false)\b)")

@@ -118,3 +118,42 @@ def test_repeated_tags_and_json(reply, tags, right):
         reply, problem_type="multiple choice", gold="B", options=("A. left", "B. right"), require_tags=tags
     )
     assert verdict.accuracy == right
+
+
+SPECIES = ("A. a grey cat", "B. a brown dog", "C. a white horse", "D. none of them")
+OPENINGS = ["", "Let me look at the video.\n", "**Step 1:** Watch.\n**Step 2:** Compare.\n", "I see a man. "]
+REASONING = [
+    "", "At first I considered {other}, but the frames contradict it. ", "- {other}. {text}: not seen.\n",
+    "First, option {other} ({text}) is never shown. ", "Although {text} looks plausible, it is not supported. ",
+    "{other} is incorrect because the scene is different. ", "The options are:\n{all}\n\n",
+    "Wait, maybe it's {other}? No, that is wrong. ",
+]  # fmt: skip
+CONCLUSIONS = [
+    "So the answer is B.", "Therefore, the final answer is: B", "**Final Answer: B. a brown dog**", "\n\nB",
+    "\n\n**B**",
+    "Final Answer: $\\boxed{{B}}$", "\n\nB. a brown dog", "This corresponds to option B.", "B best matches the video.",
+    "Among the choices, B fits best.", "So I choose B.", "which matches option B.", "The correct answer is:\n\n**B**",
+    "因此正确答案是B。", "Hence the answer would be option (B).", "<answer>B. a brown dog</answer>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("conclusion", CONCLUSIONS)
+@pytest.mark.parametrize("reasoning", REASONING)
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_the_conclusion_of_a_reasoned_reply_decides(opening, reasoning, conclusion):
+    for other, line in zip("ACD", (SPECIES[0], SPECIES[2], SPECIES[3]), strict=True):
+        reply = (opening + reasoning + conclusion).format(other=other, text=line[3:], all="\n".join(SPECIES))
+        assert accuracy(reply, "multiple choice", "B", SPECIES) == 1.0, reply
+        assert accuracy(reply, "multiple choice", other, SPECIES) == 0.0, reply
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "The frame does not correspond to option B.", "I do not choose B.", "It could be either.\n\nB or C",
+        "The options are:\nA. a cat\nB. a dog",
+        "I cannot answer without a video.", "First B, then C, then A.",
+    ],
+)  # fmt: skip
+def test_a_reply_without_a_conclusion_is_not_read_as_one(reply):
+    assert accuracy(reply, "multiple choice", "B", SPECIES) == 0.0

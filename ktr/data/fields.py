@@ -99,15 +99,16 @@ def untagged_rationale(text: str | None) -> str | None:
 
 
 def gold_label(answer: str, options: tuple[str, ...]) -> str:
-    """The letter of the gold option, which may be given as letter, as the whole option or as its text."""
+    """The letter of the gold option, which may be given as letter, as the whole option, its text, or its name."""
     labels = option_labels(options) or []
     letter = _LETTER.fullmatch(answer)
     if letter and letter.group(1) in labels:
         return letter.group(1)
+    texts = [re.sub(r"^\s*\(?[A-Z]\s*[.:)]\s*", "", option).strip() for option in options]
     same = [
         label
-        for label, option in zip(labels, options, strict=True)
-        if answer in (option.strip(), re.sub(r"^\s*\(?[A-Z]\s*[.:)]\s*", "", option).strip())
+        for label, option, text in zip(labels, options, texts, strict=True)
+        if answer in (option.strip(), text) or text.startswith(f"{answer}: ")
     ]
     return same[0] if len(same) == 1 else answer
 

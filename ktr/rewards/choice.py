@@ -72,10 +72,8 @@ def read_choice(answer: str, options: Options, *, whole: bool = False) -> tuple[
     if len(boxed) > 1:
         return None, "ambiguous"
     text = unwrap(boxed.pop() if boxed else answer)
-    if options.lettered and (numbered := NUMBERED.match(text)) is not None and options.index_of_text(text) is None:
-        if int(numbered["number"]) > len(options.labels):
-            return None, "no_answer"
-        text = f"{options.labels[int(numbered['number']) - 1]}{text[numbered.end() :]}"
+    if options.lettered and options.index_of_text(text) is None:
+        text = NUMBERED.sub(lambda match: _lettered(match, options), text)
     patterns = _patterns(options.labels)
     label = patterns.whole.fullmatch(text)
     if label is not None and (found := options.index_of_label(label["label"])) is not None:
@@ -173,6 +171,12 @@ def _read_sentence(text: str, options: Options, patterns: _Patterns, whole: bool
         found_meanings = meanings(text)
         return _only({says.index(meaning) for meaning in found_meanings})
     return _only({mention.index for mention in positive(text, texts_named)})
+
+
+def _lettered(match: re.Match[str], options: Options) -> str:
+    """ "Option 2" as "option B"; as it stands where there are fewer options."""
+    number = int(match["number"])
+    return f"option {options.labels[number - 1]}" if number <= len(options.labels) else match[0]
 
 
 def _says(line: str, options: Options, patterns: _Patterns) -> int | None:

@@ -69,7 +69,7 @@ NAMES_BEFORE = re.compile(
 )
 LINE_START = re.compile(rf"(?:^|[\n;.])\W*(?:{KIND}\W*)?$", re.IGNORECASE)
 NUMBERED = re.compile(
-    rf"\W*(?:{KIND}|captions?|sentences?|descriptions?|statements?)\s+(?P<number>[1-9])\b", re.IGNORECASE
+    r"\b(?:option|choice|caption|sentence|description|statement)\s+(?P<number>[1-9])\b(?![.,]?\d)", re.IGNORECASE
 )
 ENUMERATOR = re.compile(r"^\(?\d{1,2}\)\s+")
 LAST_PARAGRAPH = re.compile(r"\n\s*\n([^\n]+)\s*\Z")

@@ -74,9 +74,11 @@ def test_published_rows_of_tempcompass(tmp_path):
         {"video_id": "1", "dim": "order", "question": "Is it slow?", "answer": "no"},
         {"video_id": "2_reverse", "dim": "order", "answer": "Option 2: It falls.",
          "question": "Which description is a more suitable match?\nOption 1: It rises.\nOption 2: It falls."},
+        {"video_id": "3", "dim": "order", "answer": "Caption A", "question": "Which?\nCaption A: Up\nCaption B: No"},
     ]))  # fmt: skip
-    choice, yes_no, caption = load_benchmark_rows(path).rows
+    choice, yes_no, caption, named = load_benchmark_rows(path).rows
     assert (choice.question, choice.options, choice.answer) == ("How fast?", ("A. slow", "B. fast"), "B")
     assert (yes_no.problem_type, yes_no.answer, yes_no.category) == ("yes/no", "no", "order")
     assert caption.options == ("A. Option 1: It rises.", "B. Option 2: It falls.")
     assert (caption.answer, caption.media.path) == ("B", "2_reverse.mp4")
+    assert named.answer == "A"

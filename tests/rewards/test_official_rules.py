@@ -35,7 +35,16 @@ CAPTIONS = [
     ("Sentence A: A man is dunking.", "Sentence B: A video showing a person passing."),
     ("Caption A: The video is in slow motion.", "Caption B: The video is in slow motion and then fast."),
 ]
-CAPTION_STYLES = ["{line}", "{name}", "{name}.", "{text}", "({label}) {text}", "{label}) {text}", "{name}) {text}"]
+CAPTION_STYLES = [
+    "{line}",
+    "{name}",
+    "{name}.",
+    "The video better matches {name}.",
+    "{text}",
+    "({label}) {text}",
+    "{label}) {text}",
+    "{name}) {text}",
+]
 
 
 def accuracy(reply: str, problem_type: str, gold: str, options: tuple[str, ...] = ()) -> float | None:

@@ -11,6 +11,7 @@ from peft import PeftConfig
 from torch import nn
 
 from ktr.attribution.settings import KeyTokenSettings
+from ktr.config.fields import ConfigError
 from ktr.config.instantiate import build
 from ktr.config.schema_eval import EvalConfig
 from ktr.config.schema_inputs import DataConfig, ModelConfig
@@ -111,7 +112,12 @@ def reward_runner(settings: RewardConfig, plugins: Sequence[str] = ()) -> Reward
     components = {}
     for name, node in settings.components.items():
         arguments = {key: value for key, value in node.items() if key != "weight"}
-        components[name] = (build(arguments, plugins=plugins), float(node.get("weight", 1.0)))
+        try:
+            components[name] = (build(arguments, plugins=plugins), float(node.get("weight", 1.0)))
+        except ConfigError as error:
+            raise error.under(f"reward.components.{name}") from None
+        except ValueError as error:
+            raise ConfigError(f"reward.components.{name}", str(error)) from error
     return RewardRunner(components, settings.max_error_share)
 
 

@@ -44,7 +44,7 @@ def mention_of(match: re.Match[str], options: Options) -> Mention | None:
     if not mention.plain or not options.lettered:
         article = group == "called" and label in ("a", "i") and re.match(rf"\s+[{LETTER}{MASK}]", after)
         return None if article else mention
-    if label.upper() in "AI" and re.match(rf"\s+[{LETTER}{MASK}]", after):
+    if label.upper() in "AI" and re.match(rf"\s+(?![B-HJ-Z](?!\w))[{LETTER}{MASK}]", after):
         follows = AFTER_LABEL_A if label.upper() == "A" else AFTER_LABEL_I
         if label.islower() or not follows.match(after):
             return None

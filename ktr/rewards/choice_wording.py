@@ -35,7 +35,7 @@ STATED_BEFORE = re.compile(
     r"|settl(?:e|ing)\s+(?:on|for)|say|conclude|prefer|vote\s+for)\s+"
     r"|(?<!not )(?<!n['’]t )\b(?:correspond(?:s|ing)?\s+to|align(?:s|ing)?\s+with"
     r"|match(?:es|ing)?(?=\s+(?:option|choice)))\s+"
-    r"|\b(?:so|therefore|thus|hence|finally|consequently)\b\s*[,:]?\s*"
+    r"|\b(?:so|therefore|thus|hence|finally|consequently|actually|instead|rather)\b\s*[,:]?\s*"
     r"|(?:=>|[-=]>|→|⇒|∴)\s*|选择?|選擇?)"
     r"(?:['’]s\b|\b(?:is|are|was|ist|lautet|es|est|must\s+be|should\s+be|would\s+be|will\s+be|has\s+to\s+be)\b"
     r"|[是为為は은는]|應為|应为)?"

@@ -144,6 +144,11 @@ def test_a_reward_that_needs_accuracies_is_refused_without_them(outputs):
         train(outputs, "no_accuracy", "debug=fast", "reward=t_grpo", "~reward.components.accuracy", "stages=[rl]")
 
 
+def test_an_argument_that_a_component_refuses_is_named_by_its_key(outputs):
+    with pytest.raises(ValueError, match=r"reward\.components\.accuracy: unknown reward policy 'strict'"):
+        train(outputs, "strict", "debug=fast", "reward.components.accuracy.policy=strict", "stages=[rl]")
+
+
 def test_a_judges_key_that_is_not_set_is_found_before_a_model_is_loaded(outputs, monkeypatch):
     monkeypatch.delenv("KTR_TEST_KEY", raising=False)
     key = "reward.components.rewatch.judge.client.api_key_env=KTR_TEST_KEY"

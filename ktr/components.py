@@ -22,7 +22,8 @@ from ktr.data.frame_store import FrameStore
 from ktr.data.media import FrameSampling
 from ktr.data.prefetch import affordable_workers
 from ktr.data.prompts import PromptTemplate
-from ktr.models.loading import LoadedModel, PromptParts, load_model, lora_config
+from ktr.models.loading import LoadedModel, PromptParts, load_model
+from ktr.models.lora import lora_config
 from ktr.models.prompt_encoder import PromptEncoder
 from ktr.rewards.runner import RewardRunner
 from ktr.rollout.engine import RolloutEngine, SamplingSettings

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from ktr.config.fields import MAX_SEED, ConfigError, Node, choice, free_text, items, number
 from ktr.config.schema_sources import ROW_FORMATS, KeepConfig, SourceConfig
 from ktr.data.rows import REASONING, TASKS
+from ktr.models.lora import LANGUAGE_PROJECTIONS
 
 __all__ = ["ROW_FORMATS", "DataConfig", "ModelConfig"]
 
 
 @dataclass
 class LoraConfig(Node):
-    """Low-rank adapters; rank 0 trains the whole model.
+    """Low-rank adapters of the language model's projections; rank 0 trains the whole model. With adapters the vision
+    tower does not learn, whatever `freeze_vision` says. `dropout` acts in the warm-up; the rl stage has none, where it
+    would move log-probs between one view of a completion and the next.
 
     Example::
 
@@ -23,11 +26,14 @@ class LoraConfig(Node):
     rank: int = number(0, ge=0)
     alpha: float = number(32.0, gt=0)
     dropout: float = number(0.0, ge=0, lt=1)
-    target_modules: list[str] = items("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    target_modules: list[str] = items(*LANGUAGE_PROJECTIONS)
 
     def check(self) -> None:
         if self.rank > 0 and not self.target_modules:
             raise ConfigError("target_modules", "name at least one module, or switch LoRA off with rank=0")
+        for name in self.target_modules:
+            if name not in LANGUAGE_PROJECTIONS:
+                raise ConfigError("target_modules", f"must list some of {', '.join(LANGUAGE_PROJECTIONS)}, not {name}")
 
 
 @dataclass

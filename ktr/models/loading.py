@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +12,6 @@ from safetensors import SafetensorError
 from ktr.models.families import Family, family_of, unwrap_model
 
 if TYPE_CHECKING:
-    from peft import LoraConfig
     from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 logger = logging.getLogger(__name__)
@@ -21,7 +19,6 @@ logger = logging.getLogger(__name__)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Attention of the language model alone: the tower beside it runs on SDPA.
 TEXT_ONLY = {"sdpa": "group_sdpa", "flex_attention": "flex_attention"}
-LANGUAGE_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 class LoadedModel(NamedTuple):
@@ -145,38 +142,6 @@ def freeze_vision_tower(model: torch.nn.Module) -> None:
 def vision_is_frozen(model: torch.nn.Module) -> bool:
     """True where no parameter of the vision tower is trained."""
     return not any(parameter.requires_grad for parameter in unwrap_model(model).model.visual.parameters())
-
-
-def lora_config(
-    *,
-    rank: int = 16,
-    alpha: float = 32,
-    dropout: float = 0.0,
-    target_modules: Sequence[str] | str | None = None,
-) -> LoraConfig:
-    """LoRA (arXiv 2106.09685) on the language model's projections, for the trainer to apply.
-
-    Args:
-        rank, alpha, dropout: of the adapters.
-        target_modules: names or one regular expression as in PEFT; by default every projection of the language model
-            and none of the vision tower, whose layers share some of the names.
-
-    Raises:
-        ValueError: the rank is not positive.
-    """
-    from peft import LoraConfig
-
-    if rank < 1:
-        raise ValueError(f"a LoRA rank must be at least 1, got {rank}")
-    if target_modules is None:
-        target_modules = rf".*language_model.*\.({'|'.join(LANGUAGE_PROJECTIONS)})"
-    return LoraConfig(
-        r=rank,
-        lora_alpha=alpha,
-        lora_dropout=dropout,
-        target_modules=target_modules if isinstance(target_modules, str) else list(target_modules),
-        task_type="CAUSAL_LM",
-    )
 
 
 def _read_config(name: str) -> PreTrainedConfig:

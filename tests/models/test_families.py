@@ -14,7 +14,8 @@ from ktr.models.families import (
     unwrap_model,
     zero_features,
 )
-from ktr.models.loading import LoadedModel, lora_config
+from ktr.models.loading import LoadedModel
+from ktr.models.lora import lora_config
 from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
 
 ORDER = (2, 0, 3, 1)

@@ -7,7 +7,10 @@ import torch
 from peft import get_peft_model
 from transformers import LlamaConfig
 
-from ktr.models.loading import LoadedModel, load_model, lora_config, vision_is_frozen
+from ktr import components
+from ktr.config.schema_inputs import LoraConfig, ModelConfig
+from ktr.models.loading import LoadedModel, load_model, vision_is_frozen
+from ktr.models.lora import lora_config
 
 
 def test_every_family_loads_the_same_way(loaded: LoadedModel) -> None:
@@ -58,9 +61,13 @@ def test_other_families_and_dtypes_are_refused(tmp_path: Path, checkpoints: dict
 
 def test_lora_covers_the_language_model_only(checkpoints: dict[str, Path]) -> None:
     for path in checkpoints.values():
-        model = get_peft_model(load_model(path).model, lora_config(rank=2, alpha=4))
+        # as a run with model.lora.rank=2 builds them
+        model = get_peft_model(load_model(path).model, components.adapters(ModelConfig(lora=LoraConfig(rank=2))))
         trained = [name for name, p in model.named_parameters() if p.requires_grad]
         assert len(trained) == 2 * 7 * 3
         assert all("language_model" in name and "lora_" in name for name in trained)
+        assert vision_is_frozen(model)
     with pytest.raises(ValueError, match="rank"):
         lora_config(rank=0)
+    with pytest.raises(ValueError, match="got proj$"):
+        lora_config(target_modules=["q_proj", "proj"])

@@ -7,7 +7,8 @@ import torch
 from peft import get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from ktr.models.loading import LoadedModel, lora_config
+from ktr.models.loading import LoadedModel
+from ktr.models.lora import lora_config
 from ktr.models.prompt_encoder import EncodedPrompt
 from ktr.rollout.engine import Completion, RolloutEngine, SamplingSettings
 from ktr.rollout.transformers_engine import TransformersRollout

@@ -20,7 +20,8 @@ from trainer_cases import (
 from ktr.data.prompts import PromptTemplate
 from ktr.data.row_sampler import ReadableRows
 from ktr.data.tasks import task_rows
-from ktr.models.loading import load_model, lora_config
+from ktr.models.loading import load_model
+from ktr.models.lora import lora_config
 from ktr.training.callbacks import MetricsFile
 from ktr.training.packing import IGNORED_LABEL
 from ktr.training.sft_trainer import SupervisedCollator

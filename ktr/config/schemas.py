@@ -92,6 +92,10 @@ class TrainConfig(RunConfig):
             raise ConfigError("eval.engine", f"={self.eval.engine} belongs to evaluate.py; training uses transformers")
         if not self.stages or self.stages != [stage for stage in STAGES if stage in self.stages]:
             raise ConfigError("stages", f"must list some of {', '.join(STAGES)}, in this order, not {self.stages}")
+        if self.model.dtype == "float16" and {"sft", "rl"} & set(self.stages):
+            raise ConfigError(
+                "model.dtype", "=float16 cannot learn, its gradients vanish: use bfloat16, or float32 with bf16=true"
+            )
         if "rl" in self.stages:
             self._check_rl()
         if "eval" in self.stages and not self.eval.rows:
@@ -122,6 +126,10 @@ class TrainConfig(RunConfig):
             raise ConfigError(
                 "model.attn_implementation",
                 "=flash_attention_2 cannot read packed rows: use sdpa or flex_attention, or trainer.packing=false",
+            )
+        if self.trainer.objective == "dr_grpo" and self.ktr.normalize == "selected":
+            raise ConfigError(
+                "ktr.normalize", "=selected has no effect with trainer.objective=dr_grpo, which divides by a constant"
             )
         self.check_length("rollout.max_new_tokens", self.rollout.max_new_tokens)
         prompt, row = self.data.max_prompt_tokens, self.trainer.max_packed_tokens

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-SCALES = ("group", "batch", "none")
+SCALES = ("group", "none")
 EPSILON = 1e-4
 SAME_REWARD = 1e-6
 
@@ -43,8 +43,8 @@ def group_advantages(rewards_NG: Tensor, *, scale: str = "group", epsilon: float
 
     Args:
         rewards_NG: rewards, finite or NaN.
-        scale: divide by the ``group``'s deviation (GRPO, DeepSeekMath, arXiv 2402.03300, section 4.1), by that of the
-            whole ``batch``, or by ``none`` (Dr. GRPO, arXiv 2503.20783, section 3.2).
+        scale: divide by the ``group``'s deviation (GRPO, DeepSeekMath, arXiv 2402.03300, section 4.1), or by ``none``
+            (Dr. GRPO, arXiv 2503.20783, section 3.2).
         epsilon: added to the deviation.
 
     Raises:
@@ -65,8 +65,6 @@ def group_advantages(rewards_NG: Tensor, *, scale: str = "group", epsilon: float
     advantages_NG = rewards_NG - mean_N.unsqueeze(1)
     if scale == "group":
         advantages_NG = advantages_NG / (std_N.unsqueeze(1) + epsilon)
-    elif scale == "batch":
-        advantages_NG = advantages_NG / (_sample_std(rewards_NG.view(1, -1), scored_NG.view(1, -1)) + epsilon)
     silent_NG = zero_variance_N.unsqueeze(1) | ~scored_NG
     return GroupAdvantages(
         advantages_NG=advantages_NG.masked_fill(silent_NG, 0.0).float(),

@@ -236,7 +236,8 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
         self, sampled: Sequence[SampledGroup], advantages: GroupAdvantages, of_pass: range, step: int
     ) -> GroupBatch:
         """The groups `of_pass` that carry loss, with the log-probs that stay fixed while they serve."""
-        held = self.zero_variance == "keep" and self.objective.beta != 0.0
+        # A kept group without spread has its KL term, and its selected tokens in the mean.
+        held = self.zero_variance == "keep" and (self.objective.beta != 0.0 or self.counts_selected)
         loaded = [g for g in of_pass if held or not advantages.zero_variance_N[g]]
         chosen = loaded or [of_pass[0]]
         groups = [ScoringGroup(sampled[g].prompt, tuple(r.token_ids for r in sampled[g].completions)) for g in chosen]

@@ -192,15 +192,17 @@ def blind_groups(groups: Sequence[ScoringGroup], mode: str) -> list[ScoringGroup
     """The groups without their video or image (Video-KTR, section 3).
 
     `drop_tokens`: visual tokens are not in the row and the others keep their positions, which equals switching off
-    the attention to them. `zero_features`: visual tokens stay and carry zeros; the groups must hold features.
+    the attention to them. `zero_features`: visual tokens stay and carry zeros in the place of the groups' features.
     """
     if mode == "drop_tokens":
         return [replace(group, drop_visual=True, features=None) for group in groups]
     if mode != "zero_features":
         raise ValueError(f"blind mode {mode!r} is unknown: use drop_tokens or zero_features")
-    return [
-        replace(group, features=None if group.features is None else zero_features(group.features)) for group in groups
-    ]
+    blind = []
+    for group in groups:
+        assert group.features is not None, "without features the view would be encoded from pixels and see everything"
+        blind.append(replace(group, features=zero_features(group.features)))
+    return blind
 
 
 def shuffled_groups(

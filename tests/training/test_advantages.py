@@ -38,7 +38,7 @@ def test_an_abstained_completion_leaves_the_baseline_and_has_no_advantage():
     assert result.mean_N.tolist() == [0.5] and not result.zero_variance_N.any()
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize("scale", ["group", "none"])
 @pytest.mark.parametrize("row", [[0.7, 0.7, 0.7], [0.1, 0.1, NAN], [5.0, NAN, NAN], [NAN, NAN, NAN]])
 def test_a_group_without_preference_is_flagged_and_exactly_silent(scale, row):
     result = group_advantages(torch.tensor([row, [0.0, 1.0, 0.5]]), scale=scale)
@@ -50,9 +50,7 @@ def test_a_group_without_preference_is_flagged_and_exactly_silent(scale, row):
 def test_scales():
     rewards = torch.tensor([[0.0, 2.0], [1.0, 1.5]])
     assert group_advantages(rewards, scale="none").advantages_NG.tolist() == [[-1.0, 1.0], [-0.25, 0.25]]
-    batch = group_advantages(rewards, scale="batch").advantages_NG
-    assert torch.allclose(batch, torch.tensor([[-1.0, 1.0], [-0.25, 0.25]]) / (rewards.std() + 1e-4))
-    with pytest.raises(ValueError, match="group, batch, none"):
+    with pytest.raises(ValueError, match="group, none"):
         group_advantages(rewards, scale="std")
 
 
@@ -94,7 +92,7 @@ def trl_advantages(rewards_NG: torch.Tensor, scale: str) -> torch.Tensor:
     return torch.nan_to_num(names["advantages"], nan=0.0).view_as(rewards_NG)
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize("scale", ["group", "none"])
 def test_equals_trl(scale):
     rewards = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
     rewards[1, 3] = rewards[1, 4] = NAN

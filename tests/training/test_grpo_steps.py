@@ -25,7 +25,7 @@ from trainer_cases import (
 from ktr.attribution.settings import KeyTokenSettings
 from ktr.config.schema_learning import GrpoConfig
 from ktr.models.families import unwrap_model
-from ktr.models.loading import lora_config
+from ktr.models.lora import lora_config
 from ktr.training.grpo_trainer import KeyTokenGRPOTrainer
 
 FOUR = {"groups_per_step": 4, "max_steps": 1, "beta": 0.1}
@@ -319,6 +319,22 @@ def test_the_means_count_all_completions_of_a_step(checkpoints, root, rows):
     for batch in sample_step(trainer, rows):
         assert batch.denominators.completions == 12
         assert batch.denominators.policy_tokens == batch.denominators.kl_tokens == sum(lengths)
+
+
+def test_selected_tokens_of_kept_groups_without_spread_count_in_the_mean(checkpoints, root, rows):
+    """Whether there is a KL term or not: without one the group has no loss, and its tokens stand in the mean."""
+
+    def denominators(beta):
+        settings = {**FOUR, "objective": "dapo", "beta": beta}
+        trainer = make_trainer(
+            checkpoints["qwen2_5_vl"], root, rows, rewards=flat_reward("row-0", "row-1"), trainer=settings,
+            key_tokens=KeyTokenSettings(("entropy",), 0.4),
+            objective=objective_of(GrpoConfig(**settings), normalize="selected"),
+        )  # fmt: skip
+        (batch,) = sample_step(trainer, rows)
+        return batch.denominators
+
+    assert denominators(0.0) == denominators(0.1)
 
 
 @pytest.mark.parametrize("mask_kl", [True, False])

@@ -180,6 +180,8 @@ def test_zero_features_equal_a_tower_that_returns_zeros(setup):
     handle.remove()
     with torch.no_grad():
         found = make_scorer(encoder).score(model, blind_groups(groups, "zero_features"))
+    with pytest.raises(AssertionError, match="see everything"):
+        blind_groups([replace(group, features=None) for group in groups], "zero_features")
     assert_rows_equal(found.logps_NC, [logps.detach() for logps, _ in expected])
 
 

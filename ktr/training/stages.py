@@ -27,6 +27,7 @@ from ktr.training.callbacks import MetricsFile, ProgressBar, StopOnBrokenLoss
 from ktr.training.checkpoints import move_into_place
 from ktr.training.exact_resume import Resumable
 from ktr.training.grpo_trainer import KeyTokenGRPOTrainer
+from ktr.training.precision import warn_of_lost_steps
 from ktr.training.run_folder import RunFolder, json_line
 from ktr.training.sft_trainer import supervised_trainer
 from ktr.training.stopping import SafePoints, StopRequest
@@ -142,6 +143,8 @@ def free_memory() -> None:
 
 
 def _train(trainer: Resumable, resume_from: Path | None, request: StopRequest) -> None:
+    if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):  # Those keep a float32 copy of what they train.
+        warn_of_lost_steps(trainer.model, trainer.args.learning_rate)
     trainer.remove_callback(PrinterCallback)  # The progress bar and metrics.jsonl say it better.
     if resume_from is not None:
         step = int(resume_from.name.rpartition("-")[2])

@@ -39,8 +39,9 @@ from ktr.attribution.settings import KeyTokenSettings
 from ktr.data.media import Frames, FrameSampling
 from ktr.data.prompts import PromptTemplate
 from ktr.data.rows import Media, Row
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.loading import LoadedModel, load_model
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.prompt_encoder import PromptEncoder
 from ktr.models.toy_model import ToySize, build_toy_checkpoint
 from ktr.training.key_tokens import KeyTokenAttributor
 from ktr.training.objective import policy_loss

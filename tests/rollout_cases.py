@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ktr.data.rows import Row
-from ktr.models.prompt_encoder import EncodedPrompt
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.rollout.engine import Completion
 
 

@@ -20,8 +20,9 @@ from ktr.config.schema_learning import GrpoConfig, SftConfig
 from ktr.data.media import FrameSampling
 from ktr.data.prompts import PromptTemplate
 from ktr.data.rows import Media, Row
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.loading import LoadedModel, load_model
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.prompt_encoder import PromptEncoder
 from ktr.rewards.runner import RewardRunner
 from ktr.rollout.engine import Completion, SamplingSettings
 from ktr.rollout.transformers_engine import TransformersRollout

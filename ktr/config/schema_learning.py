@@ -120,13 +120,6 @@ class KtrConfig(Node):
     normalize: str = choice("completion", "completion", "selected")
     mask_kl: bool = True
 
-    def check(self) -> None:
-        for name, default in (("scope", "completion"), ("combine", "union")):
-            if self.weights != "binary" and getattr(self, name) != default:
-                raise ConfigError(
-                    name, f"={getattr(self, name)} has no effect with weights={self.weights}, which weigh every token"
-                )
-
     @property
     def signals(self) -> tuple[str, ...]:
         """The signals that are on, in a fixed order."""
@@ -226,10 +219,5 @@ class GrpoConfig(OptimizationConfig):
                 f"={self.gradient_accumulation} must divide groups_per_step={self.groups_per_step}: "
                 "a group is never split between two passes",
             )
-        for name in ("epsilon", "epsilon_high"):
-            if self.objective == "cispo" and getattr(self, name) is not None:
-                raise ConfigError(name, "has no effect with objective=cispo, which is bounded by cispo_cap")
-        if self.objective != "cispo" and self.cispo_cap != GrpoConfig.cispo_cap:
-            raise ConfigError("cispo_cap", f"has no effect with objective={self.objective}: set objective=cispo")
         if self.epsilon is not None and self.epsilon_high is not None and self.epsilon_high < self.epsilon:
             raise ConfigError("epsilon_high", f"={self.epsilon_high:g} is below epsilon={self.epsilon:g}")

@@ -127,10 +127,6 @@ class TrainConfig(RunConfig):
                 "model.attn_implementation",
                 "=flash_attention_2 cannot read packed rows: use sdpa or flex_attention, or trainer.packing=false",
             )
-        if self.trainer.objective == "dr_grpo" and self.ktr.normalize == "selected":
-            raise ConfigError(
-                "ktr.normalize", "=selected has no effect with trainer.objective=dr_grpo, which divides by a constant"
-            )
         self.check_length("rollout.max_new_tokens", self.rollout.max_new_tokens)
         prompt, row = self.data.max_prompt_tokens, self.trainer.max_packed_tokens
         if prompt is not None and row is not None and prompt + self.rollout.max_new_tokens > row:

@@ -36,7 +36,12 @@ _RULES: tuple[Rule, ...] = (
         lambda c: all(getattr(c.ktr, signal).top_k is not None for signal in c.ktr.signals),
         "every signal that is on has a top_k of its own",
     ),
-    (("ktr.combine",), lambda c: c.ktr.weights != "binary", "soft weights are averaged: ktr.weights is not binary"),
+    (
+        ("ktr.combine", "ktr.scope"),
+        lambda c: c.ktr.weights != "binary",
+        "soft weights are averaged: ktr.weights is not binary",
+    ),
+    (("ktr.normalize",), lambda c: c.trainer.objective == "dr_grpo", "dr_grpo divides by a constant"),
     (("ktr.combine",), lambda c: len(c.ktr.signals) == 1, "one signal alone is on"),
     (
         ("ktr.mask_kl", "trainer.kl_estimator", "trainer.kl_clamp"),
@@ -54,6 +59,13 @@ _RULES: tuple[Rule, ...] = (
         "cispo clips by trainer.cispo_cap",
     ),
     (("trainer.cispo_cap",), lambda c: c.trainer.objective != "cispo", "trainer.objective is not cispo"),
+    (
+        ("model.lora.alpha", "model.lora.dropout", "model.lora.target_modules"),
+        lambda c: c.model.lora.rank == 0,
+        "model.lora.rank is 0",
+    ),
+    (("model.lora.dropout",), lambda c: "sft" not in c.stages, "the stage rl has no dropout"),
+    (("model.freeze_vision",), lambda c: c.model.lora.rank > 0, "adapters are the language model's alone"),
     (("trainer.epochs",), lambda c: c.trainer.max_steps is not None, "trainer.max_steps ends the stage"),
     (("sft.epochs",), lambda c: c.sft.max_steps is not None, "sft.max_steps ends the stage"),
 )

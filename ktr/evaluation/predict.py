@@ -15,7 +15,7 @@ from ktr.data.rows import MULTIPLE_CHOICE, Media, Row, label_options, option_lab
 from ktr.evaluation.views import Encoder, encode_view
 
 if TYPE_CHECKING:
-    from ktr.models.prompt_encoder import EncodedPrompt
+    from ktr.models.encoded_prompt import EncodedPrompt
     from ktr.rollout.engine import Completion, RolloutEngine, SamplingSettings
 
 THINK = re.compile(r"<think>(.*?)(?:</think>|(?=<answer>)|\Z)", re.DOTALL)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ktr.rollout.engine import Completion, RolloutEngine, SamplingSettings
 
 if TYPE_CHECKING:
-    from ktr.models.prompt_encoder import EncodedPrompt
+    from ktr.models.encoded_prompt import EncodedPrompt
 
 logger = logging.getLogger(__name__)
 

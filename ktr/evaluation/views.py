@@ -19,7 +19,7 @@ from ktr.data.media import Frames, reorder_frames
 
 if TYPE_CHECKING:
     from ktr.data.rows import Row
-    from ktr.models.prompt_encoder import EncodedPrompt
+    from ktr.models.encoded_prompt import EncodedPrompt
 
 View = Literal["full", "shuffled", "no_video", "one_frame"]
 Granularity = Literal["frame", "patch"]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ktr.rollout.engine import Completion, SamplingSettings
 
 if TYPE_CHECKING:
+    from ktr.models.encoded_prompt import EncodedPrompt
     from ktr.models.families import Family
-    from ktr.models.prompt_encoder import EncodedPrompt
 
 _VIDEO = "<|video_pad|>"
 _MARKED_VIDEO = f"<|vision_start|>{_VIDEO}<|vision_end|>"

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import nn
 
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.positions import VisionSpan, qwen2_5_vl_positions, qwen2_vl_positions, qwen3_vl_positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
-
-    from ktr.models.prompt_encoder import EncodedPrompt
 
 
 class VisionFeatures(NamedTuple):

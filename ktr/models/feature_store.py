@@ -19,7 +19,7 @@ from ktr.models.families import Family, VisionFeatures, unwrap_model
 if TYPE_CHECKING:
     from transformers import ProcessorMixin
 
-    from ktr.models.prompt_encoder import EncodedPrompt
+    from ktr.models.encoded_prompt import EncodedPrompt
 
 
 class FeatureStore:

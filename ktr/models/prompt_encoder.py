@@ -11,7 +11,7 @@ replaced by those around each grid, as in the model's original processor and in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from ktr.data.media import Frames, FrameSampling, load_frames, reorder_frames
 from ktr.data.paths import MediaError, resolve_media
 from ktr.data.prompts import PromptTemplate
 from ktr.data.rows import Row, UnusableRowError
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.families import Family
 from ktr.models.frame_cache import FrameCache
 from ktr.models.positions import VisionSpan
@@ -37,43 +38,6 @@ _VISION_START, _VISION_END = "<|vision_start|>", "<|vision_end|>"
 
 class PromptTooLongError(UnusableRowError):
     """A prompt has more tokens than allowed; nothing is ever cut off it."""
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedPrompt:
-    """A prompt ready for the model.
-
-    Args:
-        row: where it came from.
-        text: chat text with one unexpanded placeholder, as an engine with its own processor wants it.
-        input_ids_P: tokens, placeholders expanded.
-        position_ids_3P: time, height and width positions under the family's rule.
-        visual_mask_P: True at placeholder tokens.
-        modality: `video`, `image` or `text`.
-        pixel_values_ND: normalised patches, None for text.
-        grid_thw: patches along time, height and width.
-        second_per_grid: seconds a temporal grid covers, None for images and text.
-        frames: what the patches were cut from, None for text and where patches changed places.
-    """
-
-    row: Row
-    text: str
-    input_ids_P: torch.Tensor
-    position_ids_3P: torch.Tensor
-    visual_mask_P: torch.Tensor
-    modality: str
-    pixel_values_ND: torch.Tensor | None = None
-    grid_thw: tuple[int, int, int] | None = None
-    second_per_grid: float | None = None
-    frames: Frames | None = None
-
-    def __len__(self) -> int:
-        return len(self.input_ids_P)
-
-    @property
-    def next_position(self) -> int:
-        """Position of the first completion token, the same on all three axes."""
-        return int(self.position_ids_3P.max()) + 1
 
 
 class PromptEncoder:

@@ -11,8 +11,9 @@ from ktr.data.rows import Row
 from ktr.evaluation.attribution_probe import fuse_head
 from ktr.evaluation.predict import split_reply
 from ktr.evaluation.records import Record
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.loading import LoadedModel
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.prompt_encoder import PromptEncoder
 from ktr.reporting.tokens import TokenPage, frame_images, token_strings
 from ktr.training.key_tokens import Attribution, KeyTokenAttributor
 from ktr.training.scoring import GroupScorer, ScoringGroup, encode_once, valid_tokens

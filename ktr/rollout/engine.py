@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from ktr.models.prompt_encoder import EncodedPrompt
+    from ktr.models.encoded_prompt import EncodedPrompt
 
 
 @dataclass(frozen=True)

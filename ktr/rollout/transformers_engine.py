@@ -19,8 +19,8 @@ from tqdm.auto import tqdm
 from transformers import Cache, DynamicCache, PreTrainedTokenizerBase
 
 from ktr.models.attention import decoding_attention
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.families import Family, unwrap_model
-from ktr.models.prompt_encoder import EncodedPrompt
 from ktr.rollout.engine import Completion, SamplingSettings
 from ktr.rollout.group_cache import expand_cache
 from ktr.rollout.sampling import TokenSampler

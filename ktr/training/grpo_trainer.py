@@ -27,10 +27,11 @@ from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
 from ktr.data.worker_errors import carries_errors
 from ktr.models.attention import set_text_attention, text_attention
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.families import unwrap_model
 from ktr.models.feature_store import FeatureStore
 from ktr.models.loading import vision_is_frozen
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.prompt_encoder import PromptEncoder
 from ktr.rewards.runner import RewardFailure, RewardRunner
 from ktr.rollout.engine import RolloutEngine, SamplingSettings
 from ktr.training.advantages import GroupAdvantages
@@ -41,9 +42,10 @@ from ktr.training.key_tokens import KeyTokenAttributor
 from ktr.training.objective import LossDenominators, MaskedMean, policy_loss
 from ktr.training.objective_settings import ObjectiveSettings
 from ktr.training.reward_watch import RewardWatch
+from ktr.training.rollout_records import completion_rows, gathered_metrics
 from ktr.training.rollouts import GroupSampler, Rollout
 from ktr.training.run_folder import RunFolder
-from ktr.training.sampled_groups import SampledGroup, completion_rows, gathered_metrics
+from ktr.training.sampled_groups import SampledGroup
 from ktr.training.scoring import GroupScorer, ScoringGroup, TokenScores, encode_once, valid_tokens
 from ktr.training.shuffled_rollouts import ShuffledRollouts, wants_shuffled
 

@@ -18,7 +18,8 @@ from ktr.attribution.scores import entropy_score, temporal_score, visual_score
 from ktr.attribution.settings import KeyTokenSettings
 from ktr.attribution.views import available_signals, permutations, shuffle_seed
 from ktr.attribution.weights import TokenWeights, token_weights
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.encoded_prompt import EncodedPrompt
+from ktr.models.prompt_encoder import PromptEncoder
 from ktr.training.scoring import GroupScorer, ScoringGroup, TokenScores, blind_groups, shuffled_groups
 
 

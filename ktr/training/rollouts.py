@@ -17,7 +17,7 @@ import torch
 from accelerate.utils import gather_object
 
 from ktr.attribution.views import shuffle_seed
-from ktr.models.prompt_encoder import EncodedPrompt
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.rewards.runner import RewardFailure, RewardRunner, RewardTable
 from ktr.rewards.signatures import takes
 from ktr.rollout.engine import RolloutEngine, SamplingSettings

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ktr.models.attention import text_attention
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.families import (
     Family,
     VisionFeatures,
@@ -27,7 +28,7 @@ from ktr.models.families import (
     zero_features,
 )
 from ktr.models.feature_store import FeatureStore
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.prompt_encoder import PromptEncoder
 from ktr.training.packing import PackedPrompt, RowPlan, batch_rows, pack_rows, plan_rows, row_length, unpack
 
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ktr.attribution.views import shuffle_seed, shuffled_orders
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.encoded_prompt import EncodedPrompt
+from ktr.models.prompt_encoder import PromptEncoder
 from ktr.rewards.runner import RewardRunner, RewardTable
 from ktr.rewards.signatures import takes
 from ktr.rollout.engine import RolloutEngine, SamplingSettings

@@ -13,7 +13,7 @@ from ktr.data.media import Frames
 from ktr.data.paths import MediaError
 from ktr.data.rows import Media, Row
 from ktr.evaluation.records import Record
-from ktr.models.prompt_encoder import EncodedPrompt
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.rollout.engine import Completion, SamplingSettings
 
 

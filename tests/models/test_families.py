@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.families import (
     VisionFeatures,
     family_of,
@@ -16,7 +17,7 @@ from ktr.models.families import (
 )
 from ktr.models.loading import LoadedModel
 from ktr.models.lora import lora_config
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.prompt_encoder import PromptEncoder
 
 ORDER = (2, 0, 3, 1)
 

@@ -9,8 +9,9 @@ import torch
 
 from ktr.data.media import Frames
 from ktr.data.rows import Row
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.loading import LoadedModel
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.prompt_encoder import PromptEncoder
 
 
 def transformers_positions(loaded: LoadedModel, prompt: EncodedPrompt) -> torch.Tensor:

@@ -13,8 +13,9 @@ from transformers.video_utils import VideoMetadata
 import ktr.models.prompt_encoder as module
 from ktr.data.media import Frames
 from ktr.data.rows import Media, Row
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.loading import LoadedModel
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder, PromptTooLongError
+from ktr.models.prompt_encoder import PromptEncoder, PromptTooLongError
 
 
 def processor_outputs(loaded: LoadedModel, prompt: EncodedPrompt) -> dict[str, torch.Tensor]:

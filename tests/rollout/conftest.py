@@ -11,9 +11,10 @@ import torch
 from ktr.data.media import Frames, FrameSampling
 from ktr.data.prompts import PromptTemplate
 from ktr.data.rows import Media, Row
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.families import FAMILIES
 from ktr.models.loading import LoadedModel, load_model
-from ktr.models.prompt_encoder import EncodedPrompt, PromptEncoder
+from ktr.models.prompt_encoder import PromptEncoder
 from ktr.models.toy_model import ToySize, build_toy_checkpoint
 from ktr.rollout.transformers_engine import TransformersRollout
 

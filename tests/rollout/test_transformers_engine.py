@@ -7,9 +7,9 @@ import torch
 from peft import get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
+from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.loading import LoadedModel
 from ktr.models.lora import lora_config
-from ktr.models.prompt_encoder import EncodedPrompt
 from ktr.rollout.engine import Completion, RolloutEngine, SamplingSettings
 from ktr.rollout.transformers_engine import TransformersRollout
 

@@ -33,6 +33,7 @@ from ktr.reporting.files import write_atomic
 ConfigT = TypeVar("ConfigT", bound=RunConfig)
 OPTUNA = "hydra_optuna_sweeper"
 logger = logging.getLogger(__name__)
+CLUSTER = "cluster@hydra.launcher"  # As Hydra names the group where launchers include it.
 TRACEBACK_WANTED = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 register_resolvers()  # On import, so that the processes a launcher starts know them too.
@@ -45,10 +46,16 @@ class CheckBeforeRun(Callback):
         self.schema = SCHEMAS[entry]
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        self._check(config)
+        try:
+            launcher = config.hydra.runtime.choices.get("hydra/launcher")
+            if launcher not in (None, "local", "basic"):
+                raise ConfigError("hydra/launcher", f"={launcher} starts sweeps: add -m (a sweep may have one job)")
+            check_files(validate(config, self.schema))
+        except Exception as error:  # The process boundary: reported, and the process ends.
+            leave(error, self.schema)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """The values of a sweep are not known yet: each of its jobs is checked when it starts.
+        """The launcher checks the jobs of a sweep, whose values are not known yet.
 
         A search is refused where its runs measure no accuracy and nothing says what else to judge them by.
         """
@@ -59,18 +66,6 @@ class CheckBeforeRun(Callback):
                 ConfigError("metric", "names the figure to search by, such as rl/reward or videomme.accuracy"),
                 self.schema,
             )
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """A sweeper may go on after failed jobs, and ends as if there were none."""
-        failed = sorted(path.parent.name for path in Path(config.hydra.sweep.dir).glob(f"*/{FAILURE}"))
-        if failed:
-            leave(ConfigError("", f"jobs {', '.join(failed)} of {config.hydra.sweep.dir} failed"), self.schema)
-
-    def _check(self, config: DictConfig) -> None:
-        try:
-            check_files(validate(config, self.schema))
-        except Exception as error:  # The process boundary: reported, and the process ends.
-            leave(error, self.schema)
 
 
 def run_entry(entry: str, schema: type[ConfigT], task: Callable[[ConfigT, Path], Any]) -> None:
@@ -112,14 +107,16 @@ def run_entry(entry: str, schema: type[ConfigT], task: Callable[[ConfigT, Path],
 
 
 def prepare_arguments(arguments: Sequence[str], schema: type[RunConfig]) -> list[str]:
-    """The command line as Hydra gets it: free-text values quoted, `trainer=sft` read as `stages=[sft]`, and
-    `hydra/sweeper=optuna` as `optuna_search` (a file of ours cannot have the name that the plugin's schema has).
+    """The command line as Hydra gets it: free-text values quoted, `trainer=sft` read as `stages=[sft]`,
+    `hydra/sweeper=optuna` as `optuna_search` (a file of ours cannot have the name that the plugin's schema has), and
+    `cluster=NAME` as the cluster of the launcher.
 
     Raises:
         ConfigError: for `trainer=sft` together with `trainer.` settings, which would change nothing.
     """
     quoted = quote_overrides(arguments, free_text_keys(schema))
     quoted = ["hydra/sweeper=optuna_search" if argument == "hydra/sweeper=optuna" else argument for argument in quoted]
+    quoted = [_cluster(one, quoted) if one.startswith("cluster=") else one for one in quoted]
     if "trainer=sft" not in quoted:
         return quoted
     for argument in quoted:
@@ -127,6 +124,17 @@ def prepare_arguments(arguments: Sequence[str], schema: type[RunConfig]) -> list
             key = argument.lstrip("+").partition("=")[0]
             raise ConfigError(key, f"has no effect with trainer=sft; set {key.replace('trainer.', 'sft.', 1)}")
     return ["stages=[sft]" if argument == "trainer=sft" else argument for argument in quoted]
+
+
+def _cluster(argument: str, arguments: Sequence[str]) -> str:
+    """`cluster=NAME` as Hydra names it, which takes no notice of a name that is not there."""
+    name = argument.partition("=")[2]
+    if not any(one.startswith("hydra/launcher=slurm_") for one in arguments):
+        raise ConfigError("cluster", "belongs to the jobs of Slurm: give hydra/launcher=slurm_rl, or another slurm_*")
+    known = sorted(path.stem for path in (CONF_DIR / "cluster").glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(argument, f"no such choice; conf/cluster has {', '.join(known)}")
+    return f"{CLUSTER}={name}"
 
 
 def leave(error: BaseException, schema: type[RunConfig]) -> None:

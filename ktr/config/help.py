@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from ktr.config.compose import CONF_DIR, compose
 
 FLAGS = ("--help", "-h")
+LAUNCHERS = "hydra/launcher"
 
 
 def help_text(entry: str, overrides: Sequence[str] = ()) -> str:
@@ -30,11 +31,12 @@ def help_text(entry: str, overrides: Sequence[str] = ()) -> str:
 def _groups(entry: str, config: DictConfig) -> str:
     folders = sorted(folder for folder in CONF_DIR.iterdir() if folder.is_dir())
     chosen = config.hydra.runtime.choices
-    return "".join(_group(folder, chosen.get(folder.name)) for folder in folders if folder.name in chosen)
+    groups = {folder.name: folder for folder in folders} | {LAUNCHERS: CONF_DIR / LAUNCHERS}
+    return "".join(_group(name, folder, chosen.get(name)) for name, folder in groups.items() if name in chosen)
 
 
-def _group(folder: Path, chosen: str | None) -> str:
-    lines = [folder.name]
+def _group(name: str, folder: Path, chosen: str | None) -> str:
+    lines = [name]
     for file in sorted(folder.rglob("*.yaml")):
         name = file.relative_to(folder).with_suffix("").as_posix()
         mark = "*" if name == chosen else " "

@@ -42,6 +42,8 @@ def _config_message(error: BaseException, schema: type) -> str:
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
         chain.append(cause)
     for cause in reversed(chain):
+        if isinstance(cause, ConfigAttributeError | ConfigKeyError) and str(cause.full_key).startswith("hydra."):
+            return f"{cause.full_key}: unknown key; --cfg hydra shows those there are"
         if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
             return str(unknown_key(cause.full_key, schema))
         if isinstance(cause, OmegaConfBaseException) and cause.full_key:

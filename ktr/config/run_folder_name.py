@@ -49,7 +49,7 @@ def run_dir(output_dir: str, name: str, resume: str | None) -> str:
 def newest_unfinished(runs: Path) -> Path | None:
     """The newest run in a folder that can be gone on with; ids begin with their time."""
     for folder in sorted((state.parent for state in runs.glob(f"*/{STATE}")), key=lambda run: run.name, reverse=True):
-        if is_finished(folder) or _at_work(folder):
+        if is_finished(folder) or is_at_work(folder):
             continue
         if (folder / FAILURE).exists() and not _has_checkpoint(folder):
             logger.warning("the run in %s failed before its first checkpoint: it is not gone on with", folder)
@@ -70,7 +70,7 @@ def _has_checkpoint(folder: Path) -> bool:
     return any(stage["checkpoint"] for stage in stages) or any((folder / "checkpoints").glob("*_steps/*"))
 
 
-def _at_work(folder: Path) -> bool:
+def is_at_work(folder: Path) -> bool:
     """Whether another process holds the run's lock. Asked with a shared lock, which others that ask do not notice."""
     if not (folder / LOCK).exists():
         return False

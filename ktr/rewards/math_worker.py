@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import resource
+import signal
 import sys
 from functools import lru_cache
 
@@ -18,6 +19,9 @@ MEMORY_LIMIT_BYTES = 4 * 2**30
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     logging.disable(logging.ERROR)
+    # A cluster signals every process of a job; this one ends when its parent closes the pipe.
+    for signum in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
+        signal.signal(signum, signal.SIG_IGN)
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     forms = (LatexExtractionConfig(), ExprExtractionConfig())

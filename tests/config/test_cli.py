@@ -131,25 +131,42 @@ def test_a_task_gets_typed_settings_and_its_folder_and_errors_of_files_are_one_l
     assert done.returncode == 1 and done.stderr.splitlines() == ["error: /no/such/file: No such file or directory"]
 
 
-def test_a_sweep_gives_each_job_its_folder_and_stops_at_a_bad_value(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
+def sweep_script(folder: Path, task: str) -> Path:
+    script = folder / "script.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from ktr.config.cli import run_entry\n"
         "from ktr.config.schemas import TrainConfig\n"
-        "run_entry('train', TrainConfig, lambda config, run_dir: print('job', config.seed, run_dir))\n"
+        f"def task(config, run_dir):\n    {task}\n"
+        "run_entry('train', TrainConfig, task)\n"
     )
+    return script
+
+
+def test_a_sweep_with_a_bad_value_starts_no_job_and_leaves_nothing(tmp_path: Path) -> None:
+    script = sweep_script(tmp_path, "print('job', config.seed)")
     command = [sys.executable, str(script), "-m", f"output_dir={tmp_path}/out", "seed=1,2,-3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: job 2 (seed=-3): seed: must be at least 0, not -3\n"
+    assert not list((tmp_path / "out").glob("*/*"))
+
+
+def test_a_job_that_fails_keeps_no_other_from_running_and_the_sweep_ends_with_a_table(tmp_path: Path) -> None:
+    script = sweep_script(tmp_path, "print('job', config.seed, run_dir, 1 / (2 - config.seed))")
+    command = [sys.executable, str(script), "-m", f"output_dir={tmp_path}/out=#1", "seed=1,2,3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     jobs = [line.split() for line in done.stdout.splitlines() if line.startswith("job ")]
-    assert [seed for _, seed, _ in jobs] == ["1", "2"]
-    assert len({folder for *_, folder in jobs}) == 2 and not any("=" in folder for *_, folder in jobs)
-    assert done.returncode == 1 and "error: seed: must be at least 0, not -3" in done.stderr
-    (failure,) = (tmp_path / "out").glob("*/sweep-*/*/failure.json")
-    assert failure.parent.name == "2" and json.loads(failure.read_text()) == {
-        "error": "seed: must be at least 0, not -3"
-    }
-    assert "seed: must be at least 0, not -3" in (failure.parent / "train.log").read_text()
+    assert [seed for _, seed, *_ in jobs] == ["1", "3"]
+    (sweep,) = (tmp_path / "out=#1").glob("*/sweep-*")
+    assert [Path(folder).relative_to(sweep).name for _, _, folder, _ in jobs] == ["0", "2"]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stderr.splitlines() if "│" in line]
+    assert [row[:4] for row in rows] == [
+        [str(n), "FAILED" if n == 1 else "COMPLETED", f"seed={n + 1}", str(n)] for n in range(3)
+    ]
+    assert [row[-1] for row in rows] == ["", "ZeroDivisionError: division by zero", ""]
+    assert done.returncode == 1 and "error: 1 of 3 jobs did not complete (job 1)" in done.stderr.splitlines()[-1]
+    assert "ZeroDivisionError" in (sweep / "1" / "train.log").read_text()
 
 
 def test_a_sweeper_gets_what_the_task_returns_and_an_old_failure_is_forgotten(tmp_path: Path) -> None:

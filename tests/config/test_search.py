@@ -34,7 +34,7 @@ def script(tmp_path: Path) -> Path:
 
 def search(script: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(script), "-m", "hydra/sweeper=optuna", f"hydra.sweep.dir={folder}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=110)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
 
 
 def trials(folder: Path) -> list[list[str]]:
@@ -43,6 +43,7 @@ def trials(folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_search_maximizes_goes_on_after_a_failed_trial_and_says_so(script: Path, tmp_path: Path) -> None:
     space = ["ktr.top_k=choice(0.5,0.2,0.3)", "hydra.sweeper.n_trials=6", "ktr=entropy"]
     done = search(script, tmp_path / "a", *space, "seed=3")
@@ -50,7 +51,8 @@ def test_a_search_maximizes_goes_on_after_a_failed_trial_and_says_so(script: Pat
     failed = [str(place) for place, value in enumerate(values) if value == 0.5]
     assert len(values) == 6 and failed and {0.2, 0.3} <= set(values), values
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == f"error: jobs {', '.join(failed)} of {tmp_path}/a failed"
+    told = f"{len(failed)} of 6 jobs did not complete (job{'s' if len(failed) > 1 else ''} {', '.join(failed)})"
+    assert told in done.stderr.splitlines()[-1]
     best = yaml.safe_load((tmp_path / "a" / "optimization_results.yaml").read_text())
     assert best["best_params"] == {"ktr.top_k": 0.2} and best["best_value"] == 0
     search(script, tmp_path / "b", *space, "seed=3")

@@ -1,0 +1,1 @@
+"""Hydra accepts launchers from this namespace only; what they do is in `launchers/`."""

@@ -128,7 +128,7 @@ def _conclusion(text: str) -> str:
     """What a tag-less reply with a number comes to.
 
     Its boxed part; else what follows `####`; else the line of its last answer cue, up to a "because"; else all of it,
-    or, where that holds several numbers, its last sentence, after the last equals sign.
+    or, where that holds several numbers or a clock time, its last sentence, after the last equals sign.
     """
     boxed = set(boxed_contents(text))
     if len(boxed) == 1:
@@ -138,7 +138,8 @@ def _conclusion(text: str) -> str:
     stated = after_last_cue(text)
     if stated is not text:
         return _REASON.split(stated)[0]
-    if len(read_numbers(text).found) < 2:
+    numbers = read_numbers(text)
+    if len(numbers.found) < 2 and not numbers.refused:
         return text
     sentence = _SENTENCE_END.split(text.strip())[-1]
     return sentence.rpartition("=")[2] if "=" in sentence else sentence

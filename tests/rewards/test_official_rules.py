@@ -166,3 +166,15 @@ def test_the_conclusion_of_a_reasoned_reply_decides(opening, reasoning, conclusi
 )  # fmt: skip
 def test_a_reply_without_a_conclusion_is_not_read_as_one(reply):
     assert accuracy(reply, "multiple choice", "B", SPECIES) == 0.0
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "From the frames at 0:05 and 0:12, I can see it. The distance is approximately 3.5 meters.",
+        "The table is 1.5 m long.\n\n**3.5 meters**", "A door has 2 m, the hall 5.5 m, so 5.5 - 2 = 3.5", "≈ 3.5 m²",
+        '{"reasoning": "two doors of 2 m", "answer": 3.5}', "答案：3.5米",
+    ],
+)  # fmt: skip
+def test_the_number_a_reply_comes_to(reply):
+    assert accuracy(reply, "regression", "3.5") == 1.0

@@ -34,7 +34,7 @@ from ktr.rewards.choice_wording import (
     OPENING_LABEL,
 )
 from ktr.rewards.options import Options, comparable, gold_index, read_options
-from ktr.rewards.text import ANSWER_WORDS, boxed_contents, unwrap
+from ktr.rewards.text import ANSWER_WORDS, boxed_contents, collapse, unwrap
 from ktr.rewards.verdict import Outcome, Status, right_or_wrong
 
 _MOST_MENTIONS = 500  # of labels in an answer whose wording is still weighed
@@ -119,10 +119,10 @@ def _patterns(labels: tuple[str, ...]) -> _Patterns:
 
 
 @lru_cache(maxsize=512)
-def _texts_pattern(options: Options) -> re.Pattern[str] | None:
-    """Any option's text, the longest first; a single letter is too short to count as a text."""
-    texts = sorted({text for text in options.texts if len(text) > 1 or text.isdigit()}, key=len, reverse=True)
-    return re.compile("|".join(_text_pattern(text) for text in texts), re.IGNORECASE) if texts else None
+def _texts_pattern(texts: frozenset[str]) -> re.Pattern[str]:
+    """Any of the options' texts, the longest first."""
+    longest_first = sorted(texts, key=lambda text: (-len(text), text))
+    return re.compile("|".join(_text_pattern(text) for text in longest_first), re.IGNORECASE)
 
 
 def _text_pattern(text: str) -> str:
@@ -134,8 +134,10 @@ def _text_pattern(text: str) -> str:
 def _read_sentence(text: str, options: Options, patterns: _Patterns, whole: bool) -> tuple[int | None, Status]:
     texts_named: list[Mention] = []
     masked = text
-    texts = _texts_pattern(options)
-    if texts is not None:
+    said = collapse(text.casefold())  # compiling costs more than all the rest
+    present = frozenset(own for own in options.texts if own in said and (len(own) > 1 or own.isdigit()))
+    if present:
+        texts = _texts_pattern(present)
         for match in texts.finditer(text):
             if (index := options.index_of_text(match[0])) is not None:
                 texts_named.append(Mention(index, match.start(), match.end(), False))

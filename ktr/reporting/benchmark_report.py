@@ -32,7 +32,7 @@ def write_benchmarks(folder: str | Path, summary: Mapping[str, Any], *, title: s
     folder = Path(folder)
     write_atomic(folder / "results.md", markdown_tables(summary))
     write_atomic(folder / "results.csv", csv_table(summary))
-    sections = [_header("ktr evaluation", title, _source(summary)), _overview(summary)]
+    sections = [header("ktr evaluation", title, _source(summary)), _overview(summary)]
     sections += [_benchmark(name, result) for name, result in summary["benchmarks"].items()]
     return write_atomic(folder / "report.html", page(title, "\n".join(sections)))
 
@@ -42,7 +42,7 @@ def write_comparison(folder: str | Path, summary: Mapping[str, Any]) -> Path:
     folder = Path(folder)
     write_atomic(folder / "results.md", markdown_comparison(summary))
     write_atomic(folder / "results.csv", csv_comparison(summary))
-    sections = [_header("ktr comparison", "A against B", f"A: {summary['a']}. B: {summary['b']}.")]
+    sections = [header("ktr comparison", "A against B", f"A: {summary['a']}. B: {summary['b']}.")]
     sections += [_comparison(name, one) for name, one in summary["comparisons"].items()]
     return write_atomic(folder / "report.html", page("A against B", "\n".join(sections)))
 
@@ -53,7 +53,7 @@ def _source(summary: Mapping[str, Any]) -> str:
     return f"Model: {summary['model']}." if summary.get("model") else "Replies that were given, no model."
 
 
-def _header(over: str, title: str, verdict: str) -> str:
+def header(over: str, title: str, verdict: str) -> str:
     return (
         f'<header class="top"><p class="over">{escape(over)}</p><h1>{escape(title)}</h1>'
         f'<p class="verdict">{escape(verdict)}</p></header>'
@@ -79,7 +79,7 @@ def _overview(summary: Mapping[str, Any]) -> str:
         "Over all rows: unreadable media, cut-off replies and replies without an answer count as wrong, in columns of "
         "their own, as do answers that no judge has scored. Intervals: 95 %, bootstrap over rows."
     )
-    return _section("Results", f'<p class="lead">{escape(note)}</p>' + table(head, rows))
+    return section("Results", f'<p class="lead">{escape(note)}</p>' + table(head, rows))
 
 
 def _benchmark(name: str, result: Mapping[str, Any]) -> str:
@@ -122,7 +122,7 @@ def _benchmark(name: str, result: Mapping[str, Any]) -> str:
         ]
         parts += ["<h3>What the score rests on</h3>", table(["Difference", "Points", DIFFERENCE_SCALE], body)]
     parts.append(f"<details><summary>Settings</summary>{definitions(result['settings'])}</details>")
-    return _section(name, "".join(parts))
+    return section(name, "".join(parts))
 
 
 def _comparison(name: str, one: Mapping[str, Any]) -> str:
@@ -150,10 +150,10 @@ def _comparison(name: str, one: Mapping[str, Any]) -> str:
     sure = "The interval leaves out 0." if one["clear"] else "The interval holds 0: no clear difference."
     lead = f"A is better on {one['better']} rows, worse on {one['worse']}, the same on {one['same']}. {sure}"
     head = ["Category", "Rows", "A", "B", "A - B, points", DIFFERENCE_SCALE]
-    return _section(name, f'<p class="lead">{escape(lead)}</p>' + table(head, body))
+    return section(name, f'<p class="lead">{escape(lead)}</p>' + table(head, body))
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
     return element("section", f"<h2>{escape(title)}</h2>{content}")
 
 

@@ -67,7 +67,7 @@ def lines(summary: Mapping[str, Any]) -> Iterator[Line]:
 def csv_table(summary: Mapping[str, Any]) -> str:
     """One line a number, shares as fractions."""
     names = [field.name for field in fields(Line)]
-    return _csv(names, [[asdict(line)[name] for name in names] for line in lines(summary)])
+    return csv_text(names, [[asdict(line)[name] for name in names] for line in lines(summary)])
 
 
 def csv_comparison(summary: Mapping[str, Any]) -> str:
@@ -89,7 +89,7 @@ def csv_comparison(summary: Mapping[str, Any]) -> str:
         for kind, part in one["by_kind"].items():
             bounds = [part["difference"][key] for key in ("mean", "low", "high")]
             body.append([name, kind, part["rows"], part["a"], part["b"], *bounds])
-    return _csv(names, body)
+    return csv_text(names, body)
 
 
 def markdown_tables(summary: Mapping[str, Any]) -> str:
@@ -101,7 +101,7 @@ def markdown_tables(summary: Mapping[str, Any]) -> str:
         for group in dict.fromkeys(line.group for line in own):
             parts += ["", f"## {_cell(benchmark)} by {_cell(group)}", ""]
             body = [[line.name, line.text, str(line.rows)] for line in own if line.group == group]
-            parts += _markdown([group, "% (95 % interval)", "rows"], body)
+            parts += markdown_table([group, "% (95 % interval)", "rows"], body)
     return "\n".join(parts) + "\n"
 
 
@@ -120,7 +120,7 @@ def markdown_comparison(summary: Mapping[str, Any]) -> str:
                 figure_text(**part["difference"]), "", "",
             ])  # fmt: skip
     top = ["# Comparison", "", f"A: `{summary['a']}`", "", f"B: `{summary['b']}`", ""]
-    return "\n".join([*top, *_markdown(head, body)]) + "\n"
+    return "\n".join([*top, *markdown_table(head, body)]) + "\n"
 
 
 def _overview(summary: Mapping[str, Any]) -> list[str]:
@@ -131,10 +131,11 @@ def _overview(summary: Mapping[str, Any]) -> list[str]:
             continue
         samples = summary["benchmarks"][line.benchmark]["views"][line.view]["samples"]
         body.append([line.benchmark, line.view, line.name, line.text, *(str(samples[name]) for name in COUNTS)])
-    return _markdown(head, body)
+    return markdown_table(head, body)
 
 
-def _markdown(head: list[str], body: list[list[str]]) -> list[str]:
+def markdown_table(head: list[str], body: list[list[str]]) -> list[str]:
+    """The lines of a table, all columns but the first set to the right; cells may hold any text."""
     rule = ["---"] + ["---:" if place else "---" for place in range(1, len(head))]
     return [_row(head), _row(rule), *map(_row, body)]
 
@@ -151,7 +152,8 @@ def _percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def _csv(names: list[str], body: list[list[Any]]) -> str:
+def csv_text(names: list[str], body: list[list[Any]]) -> str:
+    """A whole CSV file; None is an empty cell."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(names)

@@ -113,7 +113,7 @@ def swatch(color: str, shape: str = "circle") -> str:
 
 def nice_ticks(low: float, high: float, count: int) -> list[float]:
     """At least two round numbers, evenly spaced, that cover [low, high]."""
-    if high <= low:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
         pad = abs(low) * 0.1 or 1.0
         low, high = low - pad, high + pad
     rough = (high - low) / count

@@ -30,7 +30,8 @@ def parsed(html: str) -> ElementTree.Element:
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [(0, 1), (-0.013, 0.02), (3, 3), (0, 0), (1e-6, 2e-6), (-5, 123456), (0.999, 1.001)]
+    ("low", "high"),
+    [(0, 1), (-0.013, 0.02), (3, 3), (0, 0), (1e-6, 2e-6), (-5, 123456), (0.999, 1.001), (0.1, math.nextafter(0.1, 1))],
 )
 def test_ticks_cover_the_range_evenly(low, high):
     ticks = nice_ticks(low, high, 4)

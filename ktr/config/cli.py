@@ -129,7 +129,7 @@ def prepare_arguments(arguments: Sequence[str], schema: type[RunConfig]) -> list
 def _cluster(argument: str, arguments: Sequence[str]) -> str:
     """`cluster=NAME` as Hydra names it, which takes no notice of a name that is not there."""
     name = argument.partition("=")[2]
-    if not any(one.startswith("hydra/launcher=slurm_") for one in arguments):
+    if not any(one.startswith("hydra/launcher=slurm") for one in arguments):
         raise ConfigError("cluster", "belongs to the jobs of Slurm: give hydra/launcher=slurm_rl, or another slurm_*")
     known = sorted(path.stem for path in (CONF_DIR / "cluster").glob("*.yaml"))
     if name not in known:

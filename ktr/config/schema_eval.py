@@ -137,7 +137,7 @@ class EvalConfig(Node):
     bootstrap: int = number(2000, ge=100)
     policy: str = choice("default", "default", "video_r1")
     metric: str = choice("accuracy", *METRICS)
-    regression: str = choice("relative_error", "relative_error", "mra")
+    regression: str = choice("relative_error", "relative_error", "mra", "mra_vsibench")
     require_tags: bool | None = None
     judge_only: bool = False
     judge: JudgeConfig = field(default_factory=JudgeConfig)

@@ -28,7 +28,7 @@ class ReplyScorer:
 
     Args:
         policy: "default" or "video_r1".
-        regression: "relative_error" or "mra".
+        regression: "relative_error", "mra" or "mra_vsibench".
         require_tags: False reads a reply without answer tags as a whole, which direct prompts ask for.
         judge_only: the golds of open-ended rows are no texts that a rule could compare: all of them wait for the judge.
     """

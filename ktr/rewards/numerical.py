@@ -8,7 +8,9 @@ from ktr.rewards.numbers import Number, close, read_numbers, readings
 from ktr.rewards.text import collapse, normalise, strip_answer_cue, unwrap
 from ktr.rewards.verdict import Outcome, right_or_wrong
 
-REGRESSION_METRICS = ("relative_error", "mra")
+REGRESSION_METRICS = ("relative_error", "mra", "mra_vsibench")
+# As VSI-Bench's script computes them, by numpy.linspace(0.5, 0.95, 10): ties fall where its floats put them.
+_VSIBENCH_THRESHOLDS = (*(k * ((0.95 - 0.5) / 9) + 0.5 for k in range(9)), 0.95)
 
 _TIME = re.compile(r"(?<![\d:])\d{1,3}\s*:\s*\d{2}(?:\s*:\s*\d{2})?(?:\.\d+)?(?![\d:])")
 _HALF_OF_DAY = re.compile(r"(?<![A-Za-z])[ap]\.?\s?m\b", re.IGNORECASE)
@@ -43,6 +45,7 @@ def score_regression(answer: str, gold: str, metric: str = "relative_error") -> 
 
     `relative_error` is `1 - |x - g| / |g|`, not below 0. `mra` is the mean relative accuracy of VSI-Bench
     (2412.14171, section 3): the share of the thresholds 0.5, 0.55, ..., 0.95 with `|x - g| / |g| < 1 - threshold`.
+    `mra_vsibench` is the same by the letter of its evaluation script, which takes `<=`: 3 for 4 earns 0.6, not 0.5.
     A gold of zero is met within 1e-6 or missed.
     """
     if metric not in REGRESSION_METRICS:
@@ -51,8 +54,7 @@ def score_regression(answer: str, gold: str, metric: str = "relative_error") -> 
     number = read_numbers(answer).single()
     if number is None:
         return _no_number(answer)
-    closeness = _relative_accuracy if metric == "relative_error" else _mean_relative_accuracy
-    accuracy = max(closeness(x, gold_number.value) for x in readings(number, gold_number))
+    accuracy = max(_CLOSENESS[metric](x, gold_number.value) for x in readings(number, gold_number))
     return Outcome(accuracy, "ok", _shown(number))
 
 
@@ -67,6 +69,20 @@ def _mean_relative_accuracy(value: float, gold: float) -> float:
         return 1.0 if close(value, gold) else 0.0
     error_in_twentieths = round(20.0 * abs(value - gold) / abs(gold), 9)
     return sum(error_in_twentieths < k for k in range(1, 11)) / 10.0
+
+
+def _vsibench_accuracy(value: float, gold: float) -> float:
+    if gold == 0.0:
+        return 1.0 if close(value, gold) else 0.0
+    error = abs(value - gold) / abs(gold)
+    return sum(error <= 1 - threshold for threshold in _VSIBENCH_THRESHOLDS) / 10.0
+
+
+_CLOSENESS = {
+    "relative_error": _relative_accuracy,
+    "mra": _mean_relative_accuracy,
+    "mra_vsibench": _vsibench_accuracy,
+}
 
 
 def _gold_number(gold: str, kind: str) -> Number:

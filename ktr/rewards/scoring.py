@@ -74,7 +74,8 @@ def score_reply(
         gold: a bare value, an option's label, a whole option line, or any of them inside `<answer>` tags.
         options: the row's options, with or without labels.
         policy: "default", or "video_r1" for the numbers of the Video-R1 release.
-        metric: "relative_error" (the default) or "mra" for regression; other types have one metric and ignore it.
+        metric: "relative_error" (the default), "mra" or "mra_vsibench" for regression; other types have one metric
+            and ignore it.
         require_tags: False reads a reply without answer tags as a whole.
 
     Raises:

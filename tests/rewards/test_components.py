@@ -43,7 +43,7 @@ def test_policy_metric_and_tags_reach_the_scorer():
 def test_unknown_settings_are_refused_when_built():
     with pytest.raises(ValueError, match="known: default, video_r1"):
         AccuracyReward(policy="lenient")
-    with pytest.raises(ValueError, match="known: relative_error, mra"):
+    with pytest.raises(ValueError, match="known: relative_error, mra, mra_vsibench"):
         AccuracyReward(metric="mse")
     with pytest.raises(ValueError, match="known: default, video_r1"):
         FormatReward(policy="lenient")

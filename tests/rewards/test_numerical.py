@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -128,6 +129,16 @@ def test_relative_error(gold, answer, accuracy):
 )  # fmt: skip
 def test_mean_relative_accuracy(gold, answer, accuracy):
     assert verdict_of(answer, gold, "regression", metric="mra").accuracy == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize("gold", [1, 2, 3, 4, 5, 10, 20])
+def test_vsibenchs_own_accuracy_is_that_of_its_script(gold):
+    thresholds = np.linspace(0.5, 0.95, 10)
+    for value in range(3 * gold):
+        expected = float(((abs(value - gold) / gold) <= 1 - thresholds).mean())
+        found = verdict_of(str(value), str(gold), "regression", metric="mra_vsibench").accuracy
+        assert found == pytest.approx(expected), (value, gold)
+    assert verdict_of("0", "0", "regression", metric="mra_vsibench").accuracy == 1.0
 
 
 @given(st.floats(0.01, 1e6), st.floats(0.0, 1e6))

@@ -68,7 +68,7 @@ def test_unknown_problem_type_lists_the_known_ones():
 def test_unknown_policy_and_metric_list_the_known_ones():
     with pytest.raises(ValueError, match="policy 'strict'; known: default, video_r1"):
         score_reply(tagged("B"), problem_type="OCR", gold="B", policy="strict")
-    with pytest.raises(ValueError, match="metric 'mse'; known: relative_error, mra"):
+    with pytest.raises(ValueError, match="metric 'mse'; known: relative_error, mra, mra_vsibench"):
         score_reply(tagged("5"), problem_type="regression", gold="5", metric="mse")
 
 

@@ -24,7 +24,7 @@ from ktr.config.fields import ConfigError
 from ktr.config.help import FLAGS, help_text
 from ktr.config.messages import one_line
 from ktr.config.overrides import quote_overrides
-from ktr.config.run_folder_name import FAILURE, register_resolvers
+from ktr.config.run_folder_name import FAILURE, RunBusyError, is_at_work, register_resolvers
 from ktr.config.schemas import RunConfig
 from ktr.config.validate import check_files, validate
 from ktr.config.without_effect import without_effect
@@ -78,7 +78,8 @@ def run_entry(entry: str, schema: type[ConfigT], task: Callable[[ConfigT, Path],
 
     def job(config: DictConfig) -> Any:
         run_dir = Path(HydraConfig.get().runtime.output_dir)
-        (run_dir / FAILURE).unlink(missing_ok=True)
+        if not is_at_work(run_dir):
+            (run_dir / FAILURE).unlink(missing_ok=True)
         try:
             typed = validate(config, schema)
             check_files(typed)
@@ -148,7 +149,12 @@ def leave(error: BaseException, schema: type[RunConfig]) -> None:
 
 
 def note_failure(error: BaseException, schema: type[RunConfig], run_dir: Path) -> None:
-    """Write why a run failed into its folder: one line into `failure.json`, all into the log that the console has."""
+    """Write why a run failed into its folder: one line into `failure.json`, all into the log that the console has.
+
+    Another run's folder, where that run is still at work, is left alone.
+    """
+    if isinstance(error, RunBusyError):
+        return
     message = one_line(error, schema)
     trace = "".join(traceback.format_exception(error))
     record = logging.LogRecord("ktr", logging.ERROR, __file__, 0, message or trace, None, None)

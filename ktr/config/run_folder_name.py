@@ -26,6 +26,10 @@ LOCK = "run.lock"
 FAILURE = "failure.json"
 
 
+class RunBusyError(ValueError):
+    """Another process is at work in the folder, which is not ours to write into."""
+
+
 def run_id() -> str:
     """An id that no other run has, without `=`; the processes that torchrun starts on a machine share one."""
     if "TORCHELASTIC_RUN_ID" in os.environ:

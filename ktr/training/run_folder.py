@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
-from ktr.config.run_folder_name import LOCK
+from ktr.config.run_folder_name import LOCK, RunBusyError
 from ktr.reporting.files import write_atomic
 
 RECORDS = ("metrics.jsonl", "completions.jsonl", "reward_errors.jsonl")
@@ -72,7 +72,7 @@ class RunFolder:
         """Keeps other processes out of this folder until this one ends, however it ends.
 
         Raises:
-            ValueError: another process is at work in it.
+            RunBusyError: another process is at work in it.
         """
         if not self.is_main:
             return
@@ -80,7 +80,7 @@ class RunFolder:
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"another process is at work in {self.path}: wait for it, or end it") from None
+            raise RunBusyError(f"another process is at work in {self.path}: wait for it, or end it") from None
 
     def unlock(self) -> None:
         if self._lock is not None:

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ktr.config.cli import note_failure
+from ktr.config.run_folder_name import RunBusyError
+from ktr.config.schemas import TrainConfig
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -190,3 +194,10 @@ def test_a_sweeper_gets_what_the_task_returns_and_an_old_failure_is_forgotten(tm
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert [line for line in done.stdout.splitlines() if "returned" in line] == ["returned 0.25", "returned 0.5"]
     assert not (folder / "failure.json").exists()
+
+
+def test_a_process_that_was_refused_a_folder_writes_nothing_into_it(tmp_path: Path) -> None:
+    note_failure(RunBusyError("another process is at work"), TrainConfig, tmp_path)
+    assert not list(tmp_path.iterdir())
+    note_failure(ValueError("no such video"), TrainConfig, tmp_path)
+    assert json.loads((tmp_path / "failure.json").read_text()) == {"error": "no such video"}

@@ -200,4 +200,4 @@ def test_a_process_that_was_refused_a_folder_writes_nothing_into_it(tmp_path: Pa
     note_failure(RunBusyError("another process is at work"), TrainConfig, tmp_path)
     assert not list(tmp_path.iterdir())
     note_failure(ValueError("no such video"), TrainConfig, tmp_path)
-    assert json.loads((tmp_path / "failure.json").read_text()) == {"error": "no such video"}
+    assert json.loads((tmp_path / "failure.json").read_text()) == {"error": "ValueError: no such video"}

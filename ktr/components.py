@@ -20,7 +20,7 @@ from ktr.config.schema_running import RolloutConfig
 from ktr.data.disk_store import DiskStore
 from ktr.data.frame_store import FrameStore
 from ktr.data.media import FrameSampling
-from ktr.data.prefetch import affordable_workers
+from ktr.data.prefetch import affordable_workers, rows_kept
 from ktr.data.prompts import PromptTemplate
 from ktr.models.loading import LoadedModel, PromptParts, load_model
 from ktr.models.lora import lora_config
@@ -61,7 +61,7 @@ def prompt_encoder(
         media_root=media_root,
         decoder=settings.decoder,
         max_prompt_tokens=settings.max_prompt_tokens,
-        frame_cache_bytes=int(settings.memory_gb * 2**30) // (2 * (settings.workers + 1)),
+        frame_cache_bytes=frame_cache_bytes(settings),
         frame_store=frame_store(settings),
     )
 
@@ -73,8 +73,27 @@ def frame_store(settings: DataConfig) -> FrameStore | None:
     return FrameStore(DiskStore(settings.cache, int(settings.cache_gb * 2**30)))
 
 
+def frame_cache_bytes(settings: DataConfig) -> int:
+    """Memory for decoded media in each process that decodes: together half of `data.memory_gb`."""
+    processes = 1 if settings.on_error == "skip" else settings.workers + 1
+    return int(settings.memory_gb * 2**30) // (2 * processes)
+
+
+def rows_ahead(settings: DataConfig, step_rows: int) -> int:
+    """Rows that threads try before their turn: those of two steps over all ranks, as far as memory keeps them."""
+    if settings.workers == 0:
+        return 0
+    kept = rows_kept(FrameSampling(**asdict(settings.sampling)), frame_cache_bytes(settings))
+    return max(0, min(2 * step_rows, kept - step_rows))
+
+
 def decoding_workers(settings: DataConfig, rows_per_batch: int) -> int:
-    """Processes that decode ahead of training: `data.workers`, as far as `data.memory_gb` allows."""
+    """Processes that decode ahead of training: `data.workers`, as far as `data.memory_gb` allows.
+
+    None with `data.on_error=skip`: there threads try the rows ahead of their turn, and what they decode is used.
+    """
+    if settings.on_error == "skip":
+        return 0
     return affordable_workers(
         settings.workers,
         rows_per_batch=rows_per_batch,

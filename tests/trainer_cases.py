@@ -29,6 +29,7 @@ from ktr.rollout.transformers_engine import TransformersRollout
 from ktr.training.arguments import grpo_arguments, sft_arguments
 from ktr.training.callbacks import TIME_KEYS, MetricsFile
 from ktr.training.grpo_trainer import KeyTokenGRPOTrainer
+from ktr.training.mixed_media import whole_weights
 from ktr.training.objective_settings import ObjectiveSettings
 from ktr.training.run_folder import RunFolder
 from ktr.training.sft_trainer import SupervisedTrainer, supervised_trainer
@@ -132,7 +133,7 @@ def make_trainer(checkpoint: Path, root: Path, rows: list[Row], **options: Any) 
     arguments = grpo_arguments(
         settings, folder.path / "steps", seed=options.pop("seed", 0), workers=0,
         checkpointing=options.pop("checkpointing", False), max_new_tokens=SAMPLING.max_new_tokens,
-        temperature=SAMPLING.temperature, top_p=1.0, top_k=0,
+        temperature=SAMPLING.temperature, top_p=1.0, top_k=0, deepspeed=options.pop("deepspeed", None),
     )  # fmt: skip
     arguments.optim = options.pop("optim", arguments.optim)
     readable = options.pop("readable", None)
@@ -164,8 +165,8 @@ def make_sft_trainer(checkpoint: Path, root: Path, rows: list[Row], **options: A
     encoder = make_encoder(loaded, root)
     folder = RunFolder(root / options.pop("run", f"run-{next(_RUNS)}"), is_main=options.pop("is_main", True))
     arguments = sft_arguments(
-        settings, folder.path / "steps", seed=options.pop("seed", 0), workers=0,
-        checkpointing=options.pop("checkpointing", False),
+        settings, folder.path / "steps", seed=options.pop("seed", 0), workers=options.pop("workers", 0),
+        checkpointing=options.pop("checkpointing", False), deepspeed=options.pop("deepspeed", None),
     )  # fmt: skip
     arguments.optim = options.pop("optim", arguments.optim)
     readable = options.pop("readable", None)
@@ -267,5 +268,11 @@ def run_scenario(
         )
     forwards = Forwards(trainer.model)
     trainer.train()
-    weights = {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
-    return {"gradients": kept.steps, "weights": weights, "forwards": forwards.with_gradient}
+    with whole_weights(trainer.model_wrapped, trainer.accelerator):
+        weights = {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
+    return {
+        "engine": type(trainer.model_wrapped).__name__,
+        "gradients": kept.steps,
+        "weights": weights,
+        "forwards": forwards.with_gradient,
+    }

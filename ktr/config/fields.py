@@ -15,14 +15,16 @@ class ConfigError(ValueError):
 
     Args:
         key: dotted key of the setting, such as ``ktr.top_k``.
-        message: what is wrong and what would be right.
+        message: what is wrong and what would be right; `{group}.` stands for what the key lies in.
     """
 
     def __init__(self, key: str, message: str) -> None:
         self.key = key
         self.message = message
         joint = "" if message.startswith("=") else ": "
-        super().__init__(f"{key}{joint}{message}" if key else message)
+        group, dot, _ = key.rpartition(".")
+        text = message.replace("{group}.", group + dot)
+        super().__init__(f"{key}{joint}{text}" if key else text)
 
     def under(self, parent: str) -> ConfigError:
         """The same error seen from the node above."""

@@ -71,6 +71,8 @@ class ToyModelConfig(Node):
 class ModelConfig(Node):
     """A checkpoint and how it is loaded. `path` is a folder or a hub name; null builds the toy model.
 
+    `deepspeed` is a file of DeepSpeed's settings (ZeRO-1 to 3), for training on several ranks.
+
     Example::
 
         python train.py model=qwen2_5_vl_7b model.attn_implementation=flex_attention
@@ -83,6 +85,7 @@ class ModelConfig(Node):
     attn_implementation: str = choice("sdpa", "sdpa", "eager", "flash_attention_2", "flex_attention")
     freeze_vision: bool = False
     gradient_checkpointing: bool = False
+    deepspeed: str | None = free_text()
     lora: LoraConfig = field(default_factory=LoraConfig)
     toy: ToyModelConfig = field(default_factory=ToyModelConfig)
 
@@ -108,9 +111,13 @@ class SamplingConfig(Node):
 
     def check(self) -> None:
         if self.fps is not None and self.nframes is not None:
-            raise ConfigError("fps", f"cannot be set together with nframes={self.nframes}; set one of them to null")
+            raise ConfigError(
+                "fps",
+                f"={self.fps:g} and {{group}}.nframes={self.nframes} exclude each other: add {{group}}.fps=null for "
+                f"{self.nframes} frames of every video, or {{group}}.nframes=null for {self.fps:g} a second",
+            )
         if self.fps is None and self.nframes is None:
-            raise ConfigError("fps", "one of fps and nframes must be set; both are null")
+            raise ConfigError("fps", "and {group}.nframes are both null: set one of them")
         if self.nframes is not None and self.nframes % 2:
             raise ConfigError("nframes", f"must be even, since frames enter the model in pairs, not {self.nframes}")
         if self.min_frames > self.max_frames:
@@ -158,6 +165,10 @@ class DataConfig(Node):
     `cache` is a folder of decoded media, read and filled, at most `cache_gb` large. `workers` processes decode ahead of
     training; `memory_gb` bounds what they hold ready, all together.
 
+    `mixed_media` says what a step of several ranks does with rows of different kinds: `blank` gives a forward one blank
+    token of each kind it lacks, which weighs nothing, so that all ranks run the vision tower equally often;
+    `homogeneous` fills steps with rows of one kind; `free` does nothing; `auto` is `blank` under ZeRO-3 and FSDP.
+
     Example::
 
         python train.py data=video_r1 data.path=rows.json data.media_root=/videos data.cache=/fast/cache data.workers=4
@@ -180,6 +191,7 @@ class DataConfig(Node):
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     decoder: str = choice("auto", "auto", "decord", "torchcodec", "pyav")
     modality: str = choice("any", "any", "video", "image")
+    mixed_media: str = choice("auto", "auto", "blank", "homogeneous", "free")
     on_error: str = choice("raise", "raise", "skip")
     limit: int | None = number(None, ge=1)
     workers: int = number(0, ge=0, le=128)

@@ -61,6 +61,7 @@ def check_files(config: RunConfig) -> None:
         "data.eval_path": data.eval_path,
         "data.captions_path": data.captions_path,
         "data.media_root": data.media_root,
+        "model.deepspeed": config.model.deepspeed,
         "model.path": config.model.path if _looks_local(config.model.path) else None,
     }
     if isinstance(config, TrainConfig):

@@ -23,6 +23,8 @@ import torch
 
 logger = logging.getLogger(__name__)
 
+FORMAT = 2
+"""Of an entry's bytes; raise it when they change."""
 CHECKSUM_BYTES = 16
 ALIGNMENT = 16
 """Tensors begin at multiples of it, so that they can be read in place."""
@@ -55,7 +57,9 @@ class DiskStore:
         """Meta data and tensors of an entry; None where there is none, or where it is damaged, which removes it."""
         path = self._path(key)
         try:
-            content = bytearray(path.read_bytes())
+            with path.open("rb") as file:
+                content = bytearray(os.fstat(file.fileno()).st_size)
+                file.readinto(content)
             os.utime(path)
         except FileNotFoundError:
             self.misses += 1
@@ -64,9 +68,7 @@ class DiskStore:
             self._complain(f"{path} cannot be read: {error}")
             self.misses += 1
             return None
-        if hashlib.blake2b(memoryview(content)[CHECKSUM_BYTES:], digest_size=CHECKSUM_BYTES).digest() != bytes(
-            content[:CHECKSUM_BYTES]
-        ):
+        if _checksum(memoryview(content)[CHECKSUM_BYTES:]) != bytes(content[:CHECKSUM_BYTES]):
             logger.warning("%s is damaged: it is removed and made again", path)
             path.unlink(missing_ok=True)
             self.misses += 1
@@ -159,7 +161,7 @@ class DiskStore:
 
 def key_of(*parts: Any) -> str:
     """A key from everything that decides an entry's content."""
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=20).hexdigest()
+    return hashlib.blake2b(json.dumps([FORMAT, *parts], sort_keys=True).encode(), digest_size=20).hexdigest()
 
 
 def _pack(meta: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> bytes:
@@ -173,7 +175,12 @@ def _pack(meta: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> bytes
     header = json.dumps({"meta": dict(meta), "tensors": described}).encode()
     start = CHECKSUM_BYTES + 8 + len(header)
     rest = b"".join([len(header).to_bytes(8, "little"), header, bytes(-start % ALIGNMENT), *pieces])
-    return hashlib.blake2b(rest, digest_size=CHECKSUM_BYTES).digest() + rest
+    return _checksum(rest) + rest
+
+
+def _checksum(content: bytes | memoryview) -> bytes:
+    """SHA-256, which processors compute themselves, cut short: reading is to cost little beside decoding."""
+    return hashlib.sha256(content).digest()[:CHECKSUM_BYTES]
 
 
 def _unpack(content: bytearray) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -10,7 +10,8 @@ logger = logging.getLogger(__name__)
 
 BATCHES_AHEAD = 2
 """Batches each worker holds ready, as torch's data loader does; one more is in the making."""
-BYTES_PER_PIXEL = 3 + 3 * 4
+DECODED_BYTES = 3
+BYTES_PER_PIXEL = DECODED_BYTES + 3 * 4
 """Of a frame as decoded (uint8 RGB) and as the model's input (float32 patches)."""
 
 
@@ -18,6 +19,11 @@ def largest_prompt_bytes(sampling: FrameSampling) -> int:
     """What the media of one prompt can take at most."""
     frames = sampling.nframes or sampling.max_frames
     return frames * max(sampling.frame_budget(frames), sampling.max_pixels // frames) * BYTES_PER_PIXEL
+
+
+def rows_kept(sampling: FrameSampling, memory_bytes: int) -> int:
+    """Rows whose decoded frames `memory_bytes` can hold, however large they are."""
+    return memory_bytes * BYTES_PER_PIXEL // (DECODED_BYTES * largest_prompt_bytes(sampling))
 
 
 def affordable_workers(workers: int, *, rows_per_batch: int, sampling: FrameSampling, memory_bytes: int) -> int:

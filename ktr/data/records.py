@@ -32,7 +32,8 @@ def read_records(path: Path, rejects: list[RowError] | None = None) -> Iterator[
     """The file's records in order, by suffix: `.csv`, `.parquet`, anything else is JSON (array or lines).
 
     Args:
-        rejects: where errors of single lines of a JSON lines file go; without it the first one is raised.
+        rejects: where errors of single rows go, of those that are no objects and lines that are not JSON; without it
+            the first one is raised.
 
     Raises:
         RowError: the file is missing, not readable as what it is, or holds something else than records.
@@ -44,8 +45,8 @@ def read_records(path: Path, rejects: list[RowError] | None = None) -> Iterator[
         yield from _read_csv(path)
     elif suffix == ".parquet":
         yield from _read_parquet(path)
-    elif _first_character(path) == "[":
-        yield from _read_array(path)
+    elif _first_character(path) == "[" and not _is_lines(path):
+        yield from _read_array(path, rejects)
     elif suffix == ".json" and (by_id := _objects_by_id(path)) is not None:
         yield from (Record(index, None, {"id": key, **data}) for index, (key, data) in enumerate(by_id.items()))
     else:
@@ -69,6 +70,19 @@ def _first_character(path: Path) -> str:
     if not start:
         raise RowError("the file holds no rows", file=path)
     return chr(start[0])
+
+
+def _is_lines(path: Path) -> bool:
+    """Whether a file that begins with `[` has JSON lines, the first of which is a list by mistake."""
+    with path.open("rb") as file:
+        first = next((line for line in file if line.strip()), b"")
+        if not first.rstrip().endswith(b"]") or not any(line.strip() for line in file):
+            return False
+    try:
+        json.loads(first.decode("utf-8-sig"))
+    except ValueError:
+        return False
+    return True
 
 
 def _read_lines(path: Path, rejects: list[RowError] | None) -> Iterator[Record]:
@@ -99,7 +113,7 @@ def _decoded(raw: bytes, path: Path, line: int) -> Any:
         raise RowError(f"not valid JSON: {error.msg} (column {error.colno})", file=path, line=line) from error
 
 
-def _read_array(path: Path) -> Iterator[Record]:
+def _read_array(path: Path, rejects: list[RowError] | None) -> Iterator[Record]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -114,7 +128,14 @@ def _read_array(path: Path) -> Iterator[Record]:
         except json.JSONDecodeError as error:
             problem = f"not valid JSON: {error.msg} (column {error.colno})"
             raise RowError(problem, file=path, line=error.lineno, index=index) from error
-        yield _record(path, index, line, data)
+        try:
+            record = _record(path, index, line, data)
+        except RowError as error:
+            if rejects is None:
+                raise
+            rejects.append(error)
+        else:
+            yield record
         index += 1
         position = _skip(text, position)
         if text[position : position + 1] == ",":
@@ -173,5 +194,6 @@ def _read_parquet(path: Path) -> Iterator[Record]:
 
 def _record(path: Path, index: int, line: int, data: Any) -> Record:
     if not isinstance(data, dict):
-        raise RowError(f"a row is an object, not {type(data).__name__}", file=path, line=line, index=index)
+        kinds = {list: "a list", str: "a text or number", bool: "true or false", type(None): "null"}
+        raise RowError(f"a row is an object, not {kinds[type(data)]}", file=path, line=line, index=index)
     return Record(index, line, data)

@@ -7,6 +7,7 @@ unreadable one. Every rank iterates the whole order and tests the same files, so
 from __future__ import annotations
 
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -28,6 +29,7 @@ class RowSampler(Sampler[int]):
             rows are fewer than one batch, or some cannot be read, they are shuffled again to fill all batches.
         group_size: times each row is repeated in a row (the completions of its group); 1 for supervised training.
         passes: times each batch is yielded (updates or accumulation passes that reuse it).
+        kinds: of each row; a batch then holds rows of one kind. None mixes them.
         readable: whether a row can be used; None uses all.
 
     Raises:
@@ -42,17 +44,26 @@ class RowSampler(Sampler[int]):
         batch_rows: int = 1,
         group_size: int = 1,
         passes: int = 1,
+        kinds: Sequence[str] | None = None,
         readable: Callable[[int], bool] | None = None,
     ) -> None:
         if num_rows < 1:
             raise ValueError("there are no rows to train on")
         if num_rows < batch_rows:
             logger.warning("%d rows are fewer than the %d of one step: rows repeat within a step", num_rows, batch_rows)
+        for kind, count in Counter(kinds or ()).items():
+            if count < batch_rows:
+                logger.warning(
+                    "%d %s rows are fewer than the %d of one step, which are of one kind: they are used only where no "
+                    "kind fills a step",
+                    count, kind, batch_rows,
+                )  # fmt: skip
         self.num_rows = num_rows
         self.seed = seed
         self.batch_rows = batch_rows
         self.group_size = group_size
         self.passes = passes
+        self.kinds = kinds
         self.readable = readable
         self.epoch = 0
 
@@ -62,7 +73,9 @@ class RowSampler(Sampler[int]):
     @property
     def num_batches(self) -> int:
         """Distinct batches of an epoch."""
-        return max(1, self.num_rows // self.batch_rows)
+        if self.kinds is None:
+            return max(1, self.num_rows // self.batch_rows)
+        return max(1, sum(count // self.batch_rows for count in Counter(self.kinds).values()))
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -70,7 +83,7 @@ class RowSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed((self.seed << 20) + self.epoch)
         self.epoch += 1
-        batch: list[int] = []
+        waiting: dict[str, list[int]] = defaultdict(list)
         missing = self.num_batches
         while missing:
             num_read = 0
@@ -81,10 +94,11 @@ class RowSampler(Sampler[int]):
                 if self.readable is not None and not self.readable(index):
                     continue
                 num_read += 1
+                batch = waiting["" if self.kinds is None else self.kinds[index]]
                 batch.append(index)
                 if len(batch) == self.batch_rows:
                     yield from self._repeated(batch)
-                    batch = []
+                    batch.clear()
                     missing -= 1
                     if not missing:
                         break

@@ -104,7 +104,7 @@ class Family:
         `pixel_values_videos (N, D)` and `video_grid_thw (B, 3)`.
         """
         inputs: dict[str, torch.Tensor] = {}
-        for kind, pixels_key, grid_key in _KINDS:
+        for kind, pixels_key, grid_key in MEDIA_INPUTS:
             of_kind = [prompt for prompt in prompts if prompt.modality == kind]
             pixels = [prompt.pixel_values_ND for prompt in of_kind if prompt.pixel_values_ND is not None]
             assert len(pixels) == len(of_kind), f"a {kind} prompt has no pixels"
@@ -121,7 +121,7 @@ class Family:
         base = unwrap_model(model)
         inputs = self.forward_inputs(prompts, device=next(base.parameters()).device)
         features: list[VisionFeatures | None] = [None] * len(prompts)
-        for kind, pixels_key, grid_key in _KINDS:
+        for kind, pixels_key, grid_key in MEDIA_INPUTS:
             if pixels_key not in inputs:
                 continue
             encode = base.get_image_features if kind == "image" else base.get_video_features
@@ -143,7 +143,7 @@ class Family:
         """
         assert len(features) == len(prompts), "one entry of features for each prompt"
         outputs: dict[str, Any] = {}
-        for kind, _, _ in _KINDS:
+        for kind, _, _ in MEDIA_INPUTS:
             rows = [row for row, prompt in enumerate(prompts) if prompt.modality == kind]
             of_kind = [encoded for row in rows if (encoded := features[row]) is not None]
             assert len(of_kind) == len(rows), f"a {kind} prompt has no features"
@@ -203,7 +203,7 @@ class Qwen3VL(Family):
         )
 
 
-_KINDS = (
+MEDIA_INPUTS = (
     ("image", "pixel_values", "image_grid_thw"),
     ("video", "pixel_values_videos", "video_grid_thw"),
 )

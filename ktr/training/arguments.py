@@ -49,10 +49,18 @@ UNSUPPORTED = {
 }
 
 
-def sft_arguments(settings: SftConfig, output: Path, *, seed: int, workers: int, checkpointing: bool) -> SFTConfig:
+def sft_arguments(
+    settings: SftConfig,
+    output: Path,
+    *,
+    seed: int,
+    workers: int,
+    checkpointing: bool,
+    deepspeed: str | None = None,
+) -> SFTConfig:
     """Arguments of the supervised stage; the rows are prepared by our collator, not by TRL."""
     return SFTConfig(
-        **_common(settings, output, seed=seed, workers=workers, checkpointing=checkpointing),
+        **_common(settings, output, seed=seed, workers=workers, checkpointing=checkpointing, deepspeed=deepspeed),
         per_device_train_batch_size=settings.batch_size // settings.gradient_accumulation,
         max_length=None,
         packing=False,
@@ -67,6 +75,7 @@ def grpo_arguments(
     seed: int,
     workers: int,
     checkpointing: bool,
+    deepspeed: str | None = None,
     max_new_tokens: int,
     temperature: float,
     top_p: float,
@@ -74,7 +83,7 @@ def grpo_arguments(
 ) -> GRPOConfig:
     """Arguments of the RL stage; sampling is repeated here so that TRL's head divides by the same temperature."""
     return GRPOConfig(
-        **_common(settings, output, seed=seed, workers=workers, checkpointing=checkpointing),
+        **_common(settings, output, seed=seed, workers=workers, checkpointing=checkpointing, deepspeed=deepspeed),
         per_device_train_batch_size=settings.groups_per_step // settings.gradient_accumulation * settings.group_size,
         steps_per_generation=settings.gradient_accumulation,
         num_generations=settings.group_size,
@@ -124,7 +133,13 @@ def distributed() -> bool:
 
 
 def _common(
-    settings: OptimizationConfig, output: Path, *, seed: int, workers: int, checkpointing: bool
+    settings: OptimizationConfig,
+    output: Path,
+    *,
+    seed: int,
+    workers: int,
+    checkpointing: bool,
+    deepspeed: str | None,
 ) -> dict[str, Any]:
     use_cpu = not torch.cuda.is_available()
     arguments: dict[str, Any] = {
@@ -159,9 +174,24 @@ def _common(
     }
     if checkpointing:
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    if deepspeed is not None and not distributed():
+        raise ValueError("model.deepspeed is for several processes: start them with torchrun, or leave it out")
     if distributed():
         # Buffers are constants here; broadcasting them would make ranks with fewer forwards wait.
         arguments["ddp_broadcast_buffers"] = False
+        if deepspeed is not None:
+            arguments["deepspeed"] = _deepspeed(deepspeed, use_cpu)
         if use_cpu:
             arguments["ddp_backend"] = "gloo"
     return arguments
+
+
+def _deepspeed(path: str, use_cpu: bool) -> str:
+    """The settings file, once DeepSpeed's own communication is up, which transformers leaves to it on a CPU."""
+    try:
+        from deepspeed import init_distributed
+    except ImportError as error:
+        raise ValueError("model.deepspeed needs the package deepspeed: pip install 'ktr[deepspeed]'") from error
+    if use_cpu:
+        init_distributed(dist_backend="gloo")
+    return path

@@ -39,6 +39,7 @@ from ktr.training.arguments import refuse_unsupported
 from ktr.training.data_wait import TimesData
 from ktr.training.exact_resume import Resumable
 from ktr.training.key_tokens import KeyTokenAttributor
+from ktr.training.mixed_media import needs_blank_media, shards_weights, step_kinds, whole_weights
 from ktr.training.objective import LossDenominators, MaskedMean, policy_loss
 from ktr.training.objective_settings import ObjectiveSettings
 from ktr.training.reward_watch import RewardWatch
@@ -102,6 +103,10 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
         zero_variance: `keep` groups whose rewards are all equal (they still carry the KL term), `mask` them, or
             `resample` their completions up to `resample_limit` times and mask those that are still equal.
         alarm_steps: steps after which a reward that is the same on all completions is warned about.
+        mixed_media: what a step does with rows of different kinds, see `ktr.training.mixed_media`.
+
+    Under ZeRO-3, passes without gradient see gathered weights, so they may differ between ranks; those with gradient
+    are made as many on every rank, and token weights are computed before them.
     """
 
     folder: RunFolder
@@ -128,13 +133,17 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
         resample_limit: int = 1,
         alarm_steps: int = 50,
         log_completions_every: int = 1,
+        mixed_media: str = "auto",
         readable: Callable[[int], bool] | None = None,
         peft_config: PeftConfig | None = None,
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         refuse_unsupported(arguments, objective, sampling)
+        if arguments.fsdp:
+            raise ValueError("FSDP is for SFT alone here: sampling needs whole weights; use DeepSpeed or plain DDP")
         compares_orders = wants_shuffled(rewards)
         self.readable = readable
+        self.row_kinds = step_kinds(mixed_media, rows)
         super().__init__(
             model=model,
             reward_funcs=[_rewards_are_ours],
@@ -153,7 +162,9 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
             pad_token_id=processor.tokenizer.pad_token_id,
             max_packed_tokens=max_packed_tokens,
             packing=packing,
+            blank_media=needs_blank_media(mixed_media, arguments) and not vision_is_frozen(self.model),
         )
+        self.weights_sharded = shards_weights(arguments)
         self.attributor = KeyTokenAttributor(self.scorer, encoder, key_tokens, seed=arguments.seed)
         self.objective = objective
         self.counts_selected = (
@@ -181,7 +192,7 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
         # A tower that does not learn is run once a prompt: policy, reference and views share its features.
         self.vision_frozen = vision_is_frozen(self.model)
         self.feature_store: FeatureStore | None = None
-        if self.vision_frozen and encoder.frame_store is not None:
+        if self.vision_frozen and encoder.frame_store is not None and not self.weights_sharded:
             self.feature_store = FeatureStore(encoder.frame_store.store, self.model, encoder.family, processor)
         self.zero_variance = zero_variance
         self.log_completions_every = log_completions_every
@@ -204,6 +215,7 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
             batch_rows=self.args.generation_batch_size // self.num_generations,
             group_size=self.num_generations,
             passes=self.num_iterations * self.args.steps_per_generation,
+            kinds=self.row_kinds,
             readable=self.readable,
         )
 
@@ -216,18 +228,22 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
     # One prompt a group, videos too, and rewards that may abstain or fail.
     def _generate_and_score_completions(self, prompts: list[EncodedPrompt]) -> list[GroupBatch]:
         step = self.state.global_step
-        try:
-            rollout = self.group_sampler(prompts, step)
-        except RewardFailure as failure:
-            self._note_reward_errors(failure.lines)
-            raise
-        sampled, advantages = rollout.sampled, rollout.advantages
-        self._log_rollout(rollout, step)
-        size = len(sampled) // self.args.steps_per_generation
-        batches = [
-            self._group_batch(sampled, advantages, range(start, start + size), step)
-            for start in range(0, len(sampled), size)
-        ]
+        with (
+            whole_weights(self.model_wrapped, self.accelerator),
+            whole_weights(self.ref_model, self.accelerator),
+        ):
+            try:
+                rollout = self.group_sampler(prompts, step)
+            except RewardFailure as failure:
+                self._note_reward_errors(failure.lines)
+                raise
+            sampled, advantages = rollout.sampled, rollout.advantages
+            self._log_rollout(rollout, step)
+            size = len(sampled) // self.args.steps_per_generation
+            batches = [
+                self._group_batch(sampled, advantages, range(start, start + size), step)
+                for start in range(0, len(sampled), size)
+            ]
         denominators = self._denominators(sampled, batches)
         for batch in batches:
             batch.denominators = denominators
@@ -244,7 +260,7 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
         chosen = loaded or [of_pass[0]]
         groups = [ScoringGroup(sampled[g].prompt, tuple(r.token_ids for r in sampled[g].completions)) for g in chosen]
         if not loaded:
-            groups = [replace(groups[0], completions=groups[0].completions[:1], drop_visual=True)]
+            groups = [_stand_in(groups[0])]
         elif self.vision_frozen:
             with self.accelerator.autocast():
                 groups = encode_once(self.family, self.model, groups, self.feature_store)
@@ -274,7 +290,7 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
     def _weights_come_first(self, groups: Sequence[ScoringGroup]) -> bool:
         """Whether weights cannot wait for the pass with gradient, which sees one piece of the step at a time."""
         split = sum(len(piece) for piece in self._pieces(groups)) > len(groups)
-        return self.counts_selected or (split and self.attributor.settings.scope == "group")
+        return self.counts_selected or self.weights_sharded or (split and self.attributor.settings.scope == "group")
 
     def _reference_logps(self, groups: Sequence[ScoringGroup]) -> torch.Tensor:
         if self.ref_model is not None:
@@ -302,6 +318,7 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
     # Packed rows, token weights and objectives that TRL does not have.
     def _compute_loss(self, model: nn.Module, inputs: GroupBatch) -> torch.Tensor:
         *earlier, last = self._pieces(inputs.groups)
+        awaited = self._awaited_forwards(inputs.groups)
         done = torch.zeros((), device=self.accelerator.device)
         for piece in earlier:
             # The graph of a piece is freed before the next is built; only the last one synchronises gradients.
@@ -310,10 +327,19 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
                 self.accelerator.backward(loss)
                 done += loss.detach()
         loss = done + self._piece_loss(model, inputs, last)
+        for _ in range(awaited):
+            loss = loss + 0.0 * self.scorer.score(model, [_stand_in(inputs.groups[0])]).logps_NC.sum()
         inputs.attributed = True
         if self.accelerator.sync_gradients:
             self._log_loss()
         return loss
+
+    def _awaited_forwards(self, groups: Sequence[ScoringGroup]) -> int:
+        """How many more forwards other ranks make than this one, where they wait for it in each."""
+        if not self.weights_sharded:
+            return 0
+        own = len(self.scorer.forwards(groups))
+        return int(max(gather_object([own]))) - own
 
     def _pieces(self, groups: Sequence[ScoringGroup]) -> list[dict[int, list[int]]]:
         """Completions by group that are scored by one forward and differentiated before the next, to bound memory.
@@ -387,6 +413,11 @@ class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):
     def _note_reward_errors(self, lines: Sequence[dict[str, Any]]) -> None:
         for line in lines:
             self.folder.append(self.folder.path / "reward_errors.jsonl", line)
+
+
+def _stand_in(group: ScoringGroup) -> ScoringGroup:
+    """A short group that makes a forward: one completion, no media."""
+    return replace(group, completions=group.completions[:1], features=None, drop_visual=True)
 
 
 def _rewards_are_ours(*args: Any, **kwargs: Any) -> list[float]:

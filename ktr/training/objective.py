@@ -105,8 +105,8 @@ def policy_loss(
     valid_BC = valid_BC.bool()
     logps_BC = torch.where(valid_BC, logps_BC, 0.0)
     old_logps_BC = logps_BC.detach() if old_logps_BC is None else torch.where(valid_BC, old_logps_BC, 0.0)
-    weights_BC = torch.ones_like(logps_BC) if weights_BC is None else weights_BC.to(logps_BC.dtype)
-    weights_BC = torch.where(valid_BC, weights_BC, 0.0)
+    weights_BC = torch.ones_like(logps_BC) if weights_BC is None else torch.where(valid_BC, weights_BC, 0.0)
+    weights_BC = weights_BC.to(logps_BC.dtype) * valid_BC
     if denominators is None:
         denominators = count_denominators(valid_BC, weights_BC, settings)
     counted_BC, kl_counted_BC = _counted(valid_BC, weights_BC, settings)

@@ -170,18 +170,24 @@ def pack_rows(
     completions: Sequence[Sequence[Sequence[int]]],
     *,
     pad_token_id: int,
+    blank_ids: Sequence[int] = (),
     device: torch.device | str = "cpu",
 ) -> PackedBatch:
-    """Tensors of the rows. `completions[g][i]` are the token ids of completion `i` of group `g` (never empty)."""
+    """Tensors of the rows. `completions[g][i]` are the token ids of completion `i` of group `g` (never empty).
+
+    `blank_ids` stand past the end of the first row, as padding that has an id (see `ktr.models.blank_media`).
+    """
     lengths = [
         row_length(len(prompts[row.group].input_ids_P), [len(completions[row.group][i]) for i in row.completions])
         for row in rows
     ]
-    batch, longest = len(rows), max(lengths)
+    batch, longest = len(rows), max(lengths) + len(blank_ids)
     input_ids_BL = torch.full((batch, longest), pad_token_id, dtype=torch.long)
     position_ids_3BL = torch.zeros(3, batch, longest, dtype=torch.long)
     segments_BL = torch.full((batch, longest), PAD_SEGMENT, dtype=torch.long)
     labels_BL = torch.full((batch, longest), IGNORED_LABEL, dtype=torch.long)
+    if blank_ids:
+        input_ids_BL[0, -len(blank_ids) :] = torch.tensor(blank_ids)
     sources: list[torch.Tensor] = []
     targets: list[torch.Tensor] = []
     for b, row in enumerate(rows):

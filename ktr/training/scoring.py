@@ -18,8 +18,10 @@ import torch
 from torch import nn
 
 from ktr.models.attention import text_attention
+from ktr.models.blank_media import NO_MEDIA, blank_media
 from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.families import (
+    MEDIA_INPUTS,
     Family,
     VisionFeatures,
     permute_patches,
@@ -62,14 +64,24 @@ class GroupScorer:
     """Scores groups through a model whose head was fused by TRL's `add_fused_lm_head` (tiles, no logits kept).
 
     `max_packed_tokens` bounds the padded tokens of one forward: longer groups are split into sub-groups that share
-    nothing, with the same result. `packing=False` gives every completion a row and a prompt of its own.
+    nothing, with the same result. `packing=False` gives every completion a row and a prompt of its own. With
+    `blank_media`, forwards with gradient are given blank ones of the kinds they lack (see `ktr.models.blank_media`).
     """
 
-    def __init__(self, family: Family, *, pad_token_id: int, max_packed_tokens: int, packing: bool = True) -> None:
+    def __init__(
+        self,
+        family: Family,
+        *,
+        pad_token_id: int,
+        max_packed_tokens: int,
+        packing: bool = True,
+        blank_media: bool = False,
+    ) -> None:
         self.family = family
         self.pad_token_id = pad_token_id
         self.max_packed_tokens = max_packed_tokens
         self.packing = packing
+        self.blank_media = blank_media
 
     def score(self, model: nn.Module, groups: Sequence[ScoringGroup], *, capture_vision: bool = False) -> TokenScores:
         """Scores of all completions of all groups, in order; positions past a completion's end are 0."""
@@ -84,8 +96,12 @@ class GroupScorer:
         entropy_NC: torch.Tensor | None = None
         captured: list[VisionFeatures | None] = [group.features for group in groups]
         for rows in self.forwards(groups):
-            batch = pack_rows(rows, prompts, completions, pad_token_id=self.pad_token_id, device=device)
-            seen = [groups[row.group] for row in batch.rows]
+            seen = [groups[row.group] for row in rows]
+            vision = self._vision_inputs(seen, device)
+            blank = blank_media(self.family, vision) if self.blank_media and torch.is_grad_enabled() else NO_MEDIA
+            batch = pack_rows(
+                rows, prompts, completions, pad_token_id=self.pad_token_id, blank_ids=blank.token_ids, device=device
+            )
             capture: AbstractContextManager[list[VisionFeatures]] = (
                 tower_outputs_of(model) if capture_vision else nullcontext([])
             )
@@ -97,8 +113,12 @@ class GroupScorer:
                     shift_labels=batch.labels_BL,
                     fused_lm_head=True,
                     use_cache=False,
-                    **self._vision_inputs(seen, device),
+                    **vision,
+                    **{name: value.to(device) for name, value in blank.inputs.items()},
                 )
+            if blank.inputs:
+                kinds = zip(MEDIA_INPUTS, tower_outputs, strict=True) if capture_vision else ()
+                tower_outputs = [encoded for (_, pixels_key, _), encoded in kinds if pixels_key in vision]
             if tower_outputs:
                 features = split_tower_outputs(tower_outputs, [group.prompt for group in seen])
                 for row, encoded in zip(batch.rows, features, strict=True):

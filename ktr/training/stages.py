@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, PrinterCallback, TrainerCallback, set_seed
+from accelerate import PartialState
+from transformers import PrinterCallback, TrainerCallback, set_seed
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from ktr import components
 from ktr.config.schemas import TrainConfig
@@ -27,6 +29,7 @@ from ktr.training.callbacks import MetricsFile, ProgressBar, StopOnBrokenLoss
 from ktr.training.checkpoints import move_into_place
 from ktr.training.exact_resume import Resumable
 from ktr.training.grpo_trainer import KeyTokenGRPOTrainer
+from ktr.training.mixed_media import shards_weights, whole_weights
 from ktr.training.precision import warn_of_lost_steps
 from ktr.training.run_folder import RunFolder, json_line
 from ktr.training.sft_trainer import supervised_trainer
@@ -64,6 +67,7 @@ def supervised_stage(
             seed=config.seed,
             workers=components.decoding_workers(config.data, config.sft.batch_size // config.sft.gradient_accumulation),
             checkpointing=config.model.gradient_checkpointing,
+            deepspeed=config.model.deepspeed,
         ),
         peft_config=components.adapters(config.model),
         callbacks=[
@@ -72,10 +76,11 @@ def supervised_stage(
             SafePoints(request),
         ],
         readable=_readable(config, folder, "sft", rows, encoder),
+        mixed_media=config.data.mixed_media,
     )
     trainer.folder = folder
     _train(trainer, resume_from, request)
-    return _save(trainer.accelerator.unwrap_model(trainer.model), loaded, folder.checkpoints / "sft", folder)
+    return _save(trainer, loaded, folder.checkpoints / "sft", folder)
 
 
 def reinforcement_stage(
@@ -105,6 +110,7 @@ def reinforcement_stage(
             seed=config.seed,
             workers=components.decoding_workers(config.data, config.trainer.groups_per_step),
             checkpointing=config.model.gradient_checkpointing,
+            deepspeed=config.model.deepspeed,
             max_new_tokens=sampling.max_new_tokens,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -123,6 +129,7 @@ def reinforcement_stage(
         resample_limit=config.trainer.resample_limit,
         alarm_steps=config.reward.alarm_steps,
         log_completions_every=config.trainer.log_completions_every,
+        mixed_media=config.data.mixed_media,
         readable=_readable(config, folder, "rl", rows, encoder),
         peft_config=components.adapters(config.model),
         callbacks=[
@@ -132,11 +139,12 @@ def reinforcement_stage(
         ],
     )
     _train(trainer, resume_from, request)
-    return _save(trainer.accelerator.unwrap_model(trainer.model), loaded, folder.checkpoints / "rl", folder)
+    return _save(trainer, loaded, folder.checkpoints / "rl", folder)
 
 
 def free_memory() -> None:
     """Between stages: what the last trainer held goes back before the next checkpoint is loaded."""
+    unset_hf_deepspeed_config()  # Else the next model would be loaded in parts.
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -150,6 +158,10 @@ def _train(trainer: Resumable, resume_from: Path | None, request: StopRequest) -
         step = int(resume_from.name.rpartition("-")[2])
         if 0 < trainer.args.max_steps < step:
             raise ValueError(f"resume: {resume_from} has {step} steps and max_steps={trainer.args.max_steps} is fewer")
+    if shards_weights(trainer.args) and any(isinstance(c, EvaluateEvery) for c in trainer.callback_handler.callbacks):
+        raise ValueError(
+            "eval.every_steps needs whole weights on every rank, which ZeRO-3 and FSDP do not keep: leave it"
+        )
     bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressBar)]
     try:
         trainer.train(resume_from_checkpoint=resume_from)
@@ -218,18 +230,20 @@ def _readable(
             folder.append(skipped, line)
 
     step_rows = config.sft.batch_size if stage == "sft" else config.trainer.groups_per_step
-    threads = config.data.workers
-    return ReadableRows(rows, encoder.encode, record, ahead=2 * step_rows if threads else 0, threads=max(threads, 1))
+    ahead = components.rows_ahead(config.data, step_rows * PartialState().num_processes)
+    return ReadableRows(rows, encoder.encode, record, ahead=ahead, threads=max(config.data.workers, 1))
 
 
-def _save(model: PreTrainedModel, loaded: LoadedModel, path: Path, folder: RunFolder) -> Path:
+def _save(trainer: Resumable, loaded: LoadedModel, path: Path, folder: RunFolder) -> Path:
     """The whole model, adapters merged in, beside its processor: loads with nothing else. There as a whole or not."""
-    if folder.is_main:
-        if hasattr(model, "merge_and_unload"):
-            model = model.merge_and_unload()
-        staged = path.with_name(f".{path.name}")
-        model.save_pretrained(staged)
-        loaded.processor.save_pretrained(staged)
-        move_into_place(staged, path)
-        logger.info("saved %s", path)
+    with whole_weights(trainer.model_wrapped, trainer.accelerator):
+        if folder.is_main:
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            if hasattr(model, "merge_and_unload"):
+                model = model.merge_and_unload()
+            staged = path.with_name(f".{path.name}")
+            model.save_pretrained(staged)
+            loaded.processor.save_pretrained(staged)
+            move_into_place(staged, path)
+            logger.info("saved %s", path)
     return path

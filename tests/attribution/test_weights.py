@@ -127,14 +127,6 @@ def test_soft_weights_have_mean_one_follow_the_scores_and_ignore_padding(rows, f
 
 
 @pytest.mark.parametrize("form", SOFT)
-def test_soft_weights_of_two_signals_ignore_padding(valid_of, form):
-    scores = [ENTROPY[:1, :5], VISUAL[:1, :5]]
-    alone = soft_weights(scores, valid_of([5]), form)
-    padded = soft_weights([torch.nn.functional.pad(s, (0, 3), value=7.0) for s in scores], valid_of([5], 8), form)
-    assert torch.allclose(padded[:, :5], alone)
-
-
-@pytest.mark.parametrize("form", SOFT)
 def test_soft_weights_still_count_the_selections(valid_of, form):
     settings = KeyTokenSettings(signals=("entropy",), top_k=0.4, weights=form)
     result = token_weights({"entropy": ENTROPY}, valid_of(LENGTHS), settings)

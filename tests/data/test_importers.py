@@ -145,7 +145,7 @@ def test_plain_rows_of_every_file_type_agree(tmp_path):
         ("a.json", b'[{"a": 1}', "breaks off"),
         ("a.json", b"[]", "no rows"),
         ("a.json", b"", "no rows"),
-        ("a.json", b"[1]", "int|str"),
+        ("a.json", b"[1]", "object, not a text or number"),
         ("a.jsonl", b'{"a": 1}\n{"a": \n', "line [12]"),
         ("a.jsonl", b'{"a": "\xff"}\n', "UTF-8"),
         ("a.csv", b"id,question\n1,2,3\n", "line 2.*cells"),
@@ -316,3 +316,25 @@ def test_a_broken_line_costs_that_line_alone_when_rejects_are_collected(tmp_path
     assert [error.line for error in rejects] == [2, 3, 4]
     with pytest.raises(RowError, match="line 2"):
         load_rows("plain", path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '[1, 2]\n{"question": "q", "answer": "a"}\n'),
+        ("a.json", '[[1, 2], {"question": "q", "answer": "a"}]'),
+    ],
+)
+def test_a_row_that_is_a_list_is_a_bad_row_and_no_bad_file(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    rejects: list[RowError] = []
+    assert [row.answer for row in iter_rows("plain", path, rejects=rejects)] == ["a"]
+    assert [error.problem for error in rejects] == ["a row is an object, not a list"]
+    assert (rejects[0].line, rejects[0].index) == (1, 0)
+
+
+def test_an_array_of_rows_may_begin_with_a_line_that_looks_whole(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('[{"question": "q", "answer": "A", "options": ["A. b"]\n}]\n')
+    assert len(list(iter_rows("plain", path))) == 1

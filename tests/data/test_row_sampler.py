@@ -142,3 +142,23 @@ def test_reading_ahead_is_done_while_the_step_works():
     readable = ReadableRows(make_rows(3), load, ahead=2)
     readable.look_ahead([0, 1, 2])
     assert readable(0) and started.wait(5), "row 1 is read although its turn has not come"
+
+
+def test_batches_of_one_kind_hold_every_row_whose_kind_fills_them(caplog):
+    kinds = ["video"] * 7 + ["image"] * 4 + ["text"]
+    sampler = RowSampler(12, seed=1, batch_rows=2, kinds=kinds)
+    indices = list(sampler)
+    batches = [indices[start : start + 2] for start in range(0, len(indices), 2)]
+    assert len(indices) == len(sampler) == 2 * (3 + 2)
+    assert all(kinds[first] == kinds[second] for first, second in batches)
+    assert len(set(indices)) == len(indices)
+    assert len({kinds[first] for first, _ in batches[:3]}) == 2, "kinds take turns by chance"
+    assert "1 text rows are fewer than the 2 of one step" in caplog.text
+
+
+def test_unreadable_rows_leave_batches_of_one_kind_whole():
+    kinds = ["video", "image"] * 4
+    sampler = RowSampler(8, seed=1, batch_rows=2, kinds=kinds, readable=lambda index: index != 0)
+    indices = list(sampler)
+    assert len(indices) == 8 and 0 not in indices
+    assert all(kinds[a] == kinds[b] for a, b in zip(indices[::2], indices[1::2], strict=True))

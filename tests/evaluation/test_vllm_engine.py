@@ -26,7 +26,6 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.mark.vllm
-@pytest.mark.timeout(900)
 @pytest.mark.skipif(not HAS_VLLM, reason="vLLM is not installed")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_replies_equal_those_of_transformers(tmp_path, family):

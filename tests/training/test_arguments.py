@@ -65,3 +65,8 @@ def test_contradictions_are_refused_by_name(tmp_path):
     given.per_device_train_batch_size = 4
     with pytest.raises(ValueError, match="per_device_train_batch_size=4"):
         refuse(given)
+
+
+def test_deepspeed_is_refused_in_a_single_process(tmp_path):
+    with pytest.raises(ValueError, match=r"model\.deepspeed.*torchrun"):
+        sft_arguments(SftConfig(), tmp_path, seed=0, workers=0, checkpointing=False, deepspeed="zero3.json")

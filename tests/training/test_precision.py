@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 
 from ktr.training.precision import lost_share, warn_of_lost_steps
-from ktr.training.stages import _train
 
 
 def weights(dtype: torch.dtype, *, frozen: bool = False) -> nn.Module:
@@ -35,20 +32,3 @@ def test_a_run_is_warned_where_most_weights_would_stay(caplog: pytest.LogCapture
     warn_of_lost_steps(weights(torch.bfloat16), 1e-6)
     (record,) = caplog.records
     assert "75 % of the trained weights" in record.getMessage() and "model.dtype=float32" in record.getMessage()
-
-
-@pytest.mark.parametrize("keeps_float32", [False, True])
-def test_a_stage_warns_unless_its_launcher_keeps_a_float32_copy(
-    caplog: pytest.LogCaptureFixture, keeps_float32: bool
-) -> None:
-    trainer = SimpleNamespace(
-        is_deepspeed_enabled=keeps_float32,
-        is_fsdp_enabled=False,
-        model=weights(torch.bfloat16),
-        args=SimpleNamespace(learning_rate=1e-6),
-        callback_handler=SimpleNamespace(callbacks=[]),
-        remove_callback=lambda callback: None,
-        train=lambda resume_from_checkpoint: None,
-    )
-    _train(trainer, None, SimpleNamespace(agreed=0))
-    assert len(caplog.records) == (0 if keeps_float32 else 1)

@@ -53,7 +53,7 @@ def slurm(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 300) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 600) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
@@ -70,7 +70,7 @@ def look_after(folder: Path, command: str, *changes: str) -> subprocess.Complete
     """`python -m launchers.sweep` on a sweep's folder."""
     return subprocess.run(
         [sys.executable, "-m", "launchers.sweep", command, str(folder), *changes],
-        capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=400,
+        capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=900,
     )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ class RunningSweep:
     def kill_rank(self, job: int, rank: int) -> None:
         self.workers(job)[rank].send_signal(signal.SIGKILL)
 
-    def end(self, seconds: float = 400) -> tuple[int, str]:
+    def end(self, seconds: float = 900) -> tuple[int, str]:
         """Status and output of the command, once it has ended."""
         return self.process.wait(seconds), self.log.read_text()
 

@@ -31,6 +31,10 @@ def call(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProces
         (["train.py", "data=video_r1", "data.path=/no/such#rows.json"], ["data.path", "/no/such#rows.json"]),
         (["evaluate.py"], ["model.path", "required"]),
         (["predict.py", "model.path=.", "question=why?", "video=/no=video.mp4"], ["video", "/no=video.mp4"]),
+        (["train.py", "hydra/launcher=slurm_rl"], ["hydra/launcher=slurm_rl", "add -m"]),
+        (["train.py", "-m", "cluster=example"], ["cluster", "hydra/launcher=slurm_rl"]),
+        (["train.py", "-m", "hydra/launcher=slurm_rl", "cluster=nowhere"], ["cluster=nowhere", "example"]),
+        (["train.py", "-m", "hydra.launcher.max_job=3"], ["hydra.launcher.max_job", "--cfg hydra"]),
         (
             ["predict.py", "model.path=.", "question=why?", "problem_type=foo"],
             ["problem_type 'foo'", "multiple choice"],
@@ -61,6 +65,19 @@ def test_a_setting_without_effect_is_warned_about_by_name(tmp_path: Path) -> Non
     assert "WARNING" in done.stderr and "ktr.top_k has no effect: no signal of ktr is on" in done.stderr
 
 
+def test_without_slurm_its_launchers_are_refused_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "train.py"), "-m", "hydra/launcher=slurm_rl", f"output_dir={tmp_path}/out"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)}, timeout=60)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "there is no Slurm here" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_jobs_than_a_sweep_may_have_are_refused(tmp_path: Path) -> None:
+    done = call("train.py", "-m", "seed=1,2,3", "hydra.launcher.max_jobs=2", f"output_dir={tmp_path}/out")
+    assert done.stderr == "error: hydra.launcher.max_jobs: the sweep has 3 jobs and 2 is the most; raise it\n"
+    assert done.returncode == 1 and not list(tmp_path.glob("out/*/*"))
+
+
 SCRIPT = """
 import runpy, sys
 for arguments in (["--help"], ["--cfg", "job"], ["--cfg", "job", "--resolve", "experiment=video_ktr_7b"]):
@@ -85,7 +102,8 @@ def test_help_config_and_validation_import_nothing_heavy() -> None:
 
 def test_help_names_every_group_and_choice() -> None:
     text = call("train.py", "--help").stdout
-    for group in ("model", "data", "reward", "ktr", "trainer", "eval", "rollout", "logger", "experiment", "debug"):
+    groups = ("model", "data", "reward", "ktr", "trainer", "eval", "rollout", "logger", "experiment", "debug")
+    for group in (*groups, "hydra/launcher"):
         assert f"\n{group}\n" in text
         for file in (ROOT / "conf" / group).glob("*.yaml"):
             assert f" {file.stem} " in text

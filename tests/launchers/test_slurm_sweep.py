@@ -10,7 +10,7 @@ from slurm_cluster import PACE, RunningSweep, assert_same_run, look_after, rows_
 
 from launchers.job_events import REQUEUED
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
 
 STEPS = 10
 RAISES, KILLED, PREEMPTED, LIMITED, FIRST, SECOND = range(6)

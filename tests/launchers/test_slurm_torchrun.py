@@ -8,7 +8,7 @@ from slurm_cluster import PACE, RunningSweep, assert_same_run, look_after, rows_
 
 from launchers.job_events import REQUEUED
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
 
 FIRST, TOLD, KILLED = range(3)
 

@@ -211,6 +211,7 @@ def test_a_sweeper_gets_what_the_task_returns_and_an_old_failure_is_forgotten(tm
     command += ["+hydra.callbacks.show._target_=__main__.Show"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert [line for line in done.stdout.splitlines() if "returned" in line] == ["returned 0.25", "returned 0.5"]
+    assert json.loads((folder / "launch" / "returned.json").read_text()) == 0.25
     assert not (folder / "failure.json").exists()
 
 

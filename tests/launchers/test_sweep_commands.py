@@ -128,6 +128,23 @@ def test_the_last_metric_is_that_of_the_last_line_that_has_one(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_local_job_may_have_several_ranks_and_ends_with_any_of_them(local, tmp_path, capfd):
+    (tmp_path / "entry.py").write_text(
+        "import os, pathlib, sys\n"
+        "folder = pathlib.Path(sys.argv[-1].partition('=')[2].strip(\"'\"))\n"
+        "folder.joinpath('ran' + os.environ['RANK']).touch()\n"
+        "os.environ['RANK'] == '1' and (folder / 'broken').exists() and os.kill(os.getpid(), 9)\n"
+    )
+    local.settings["processes_per_node"] = 2
+    local.save()
+    assert "1 of 3 jobs did not complete (job 1)" in call("resubmit", local.folder)
+    rows = rows_of(capfd.readouterr().err)
+    assert [row[1] for row in rows] == ["COMPLETED", "FAILED", "COMPLETED"]
+    assert rows[1][6].startswith("rank 1 was killed by SIGKILL")
+    assert sorted(path.name for path in (local.folder / "0").glob("ran*")) == ["ran0", "ran1"]
+
+
+@pytest.mark.slow
 def test_a_command_line_of_any_characters_reaches_the_job(tmp_path):
     """`predict.py -m`: a sweep over questions that Hydra's grammar refuses."""
     command = [sys.executable, str(ROOT / "predict.py"), "-m", f"output_dir={tmp_path}/out #1=a"]

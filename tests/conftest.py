@@ -7,3 +7,8 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from hypothesis import settings
+
+settings.register_profile("any machine")  # A busy machine is not a fault of the code.
+settings.load_profile("any machine")

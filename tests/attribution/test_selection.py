@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ktr.attribution.selection import combine_selections, num_selected, select, select_quantile, select_top
@@ -86,7 +86,6 @@ def test_group_threshold_keeps_every_tie_and_negative_scores_can_win():
     st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=12), min_size=1, max_size=4),
     st.sampled_from([0.01, 0.1, 0.2, 0.25, 0.3, 0.5, 0.7, 1.0]),
 )
-@settings(deadline=None)
 def test_select_top_keeps_exactly_the_leading_tokens(rows, ratio):
     width = max(map(len, rows)) + 1
     valid = torch.tensor([[column < len(row) for column in range(width)] for row in rows])
@@ -98,7 +97,6 @@ def test_select_top_keeps_exactly_the_leading_tokens(rows, ratio):
 
 
 @given(st.lists(st.integers(-50, 50), min_size=1, max_size=40), st.sampled_from([0.1, 0.2, 0.3, 0.5, 1.0]))
-@settings(deadline=None)
 def test_select_quantile_keeps_what_reaches_the_exact_quantile(values, ratio):
     scores = torch.tensor([values]).float()
     position = (1 - Fraction(str(ratio))) * (len(values) - 1)

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ktr.attribution.settings import KeyTokenSettings
@@ -111,7 +111,6 @@ def test_equal_scores_weigh_equally(valid_of, form, value):
     st.lists(st.lists(st.floats(-50, 50, width=32), min_size=0, max_size=9), min_size=1, max_size=4),
     st.sampled_from(SOFT),
 )
-@settings(deadline=None)
 def test_soft_weights_have_mean_one_follow_the_scores_and_ignore_padding(rows, form):
     width = max(map(len, rows)) + 2
     valid = torch.tensor([[column < len(row) for column in range(width)] for row in rows])

@@ -120,10 +120,10 @@ def test_a_stopped_check_goes_on(tmp_path):
 def test_a_file_that_takes_too_long_is_a_bad_file_until_the_limit_is_raised(tmp_path):
     slow = write_clip(tmp_path / "slow.mp4", 600, size=(640, 360), gop=600, options={"preset": "ultrafast"})
     rows = [row(0, slow.name), row(1, write_clip(tmp_path / "quick.mp4", 4).name)]
-    summary = check(rows, tmp_path, tmp_path / "out", Limits(seconds=0.15, workers=1), every_frame=True)
+    summary = check(rows, tmp_path, tmp_path / "out", Limits(seconds=0.02, workers=1), every_frame=True)
     assert summary["reasons"]["timeout"] >= 1
     (reject, *_) = lines(tmp_path / "out" / "rejects.jsonl")
-    assert reject["id"] == "row-0" and "0.15 s" in reject["error"]
+    assert reject["id"] == "row-0" and "0.02 s" in reject["error"]
     assert check(rows, tmp_path, tmp_path / "out", every_frame=True)["rows"]["verified"] == 2
 
 

@@ -32,7 +32,7 @@ def test_transcription(gold, answer, expected):
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=12), st.lists(st.sampled_from("abcd"), max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_edit_distance_is_word_errors(reference, hypothesis):
     counted = jiwer.process_words(" ".join(reference), " ".join(hypothesis)) if hypothesis else None
     errors = counted.substitutions + counted.insertions + counted.deletions if counted else len(reference)
@@ -75,7 +75,7 @@ def test_partial_texts(gold, answer, expected):
     st.lists(st.sampled_from(["running", "cars", "quickly", "the", "a", "blue", "boxes"]), min_size=2, max_size=10),
     st.lists(st.sampled_from(["run", "car", "quick", "the", "a", "blue", "box"]), min_size=1, max_size=10),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_english_scores_are_those_of_rouge_score(gold, answer):
     scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
     scores = scorer.score(" ".join(gold), " ".join(answer))

@@ -70,7 +70,7 @@ seconds = st.floats(0, 1e5)
 
 
 @given(seconds, seconds, seconds, seconds)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_interval_iou_is_symmetric_and_bounded(a, b, c, d):
     first, second = Interval(*sorted((a, b))), Interval(*sorted((c, d)))
     iou = interval_iou(first, second)
@@ -79,7 +79,7 @@ def test_interval_iou_is_symmetric_and_bounded(a, b, c, d):
 
 
 @given(*(st.integers(0, 12) for _ in range(8)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_box_iou_counts_cells(ax, ay, bx, by, cx, cy, dx, dy):
     first = Box(min(ax, bx), min(ay, by), max(ax, bx), max(ay, by))
     second = Box(min(cx, dx), min(cy, dy), max(cx, dx), max(cy, dy))

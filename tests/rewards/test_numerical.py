@@ -102,7 +102,7 @@ def test_numerical_policy(gold, answer, right):
 
 
 @given(st.floats(min_value=-1e12, max_value=1e12, allow_nan=False), st.integers(-(10**9), 10**9))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_written_number_is_read_back(value, whole):
     assert read_numbers(repr(value)).single() == Number(value)
     assert read_numbers(f"{whole:,}").single() == Number(float(whole))
@@ -142,7 +142,7 @@ def test_vsibenchs_own_accuracy_is_that_of_its_script(gold):
 
 
 @given(st.floats(0.01, 1e6), st.floats(0.0, 1e6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_closeness_lies_between_zero_and_one_and_mra_follows_its_definition(gold, value):
     for metric in ("relative_error", "mra"):
         accuracy = verdict_of(repr(value), repr(gold), "regression", metric=metric).accuracy

@@ -168,7 +168,7 @@ FRAGMENTS = st.sampled_from(
 @given(
     st.lists(FRAGMENTS, max_size=12).map("".join) | st.text(max_size=30), st.booleans(), st.sampled_from(list(GOLDS))
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_any_text_gets_a_verdict(text, require_tags, problem_type):
     options = COLOURS if problem_type == "multiple choice" else ()
     for reply in (text, tagged(text)):

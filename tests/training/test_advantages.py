@@ -8,7 +8,7 @@ import types
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ktr.training.advantages import group_advantages
@@ -60,7 +60,6 @@ def test_an_infinite_reward_is_refused():
 
 
 @given(st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=8), st.floats(-3, 3, width=32))
-@settings(deadline=None)
 def test_advantages_sum_to_zero_and_do_not_see_a_shift(rewards, shift):
     group = torch.tensor([rewards], dtype=torch.float64)
     result = group_advantages(group)

@@ -311,7 +311,7 @@ def test_metrics_do_not_see_the_weights(batch, objective):
 
 
 @given(st.lists(st.floats(0.1, 3.0), min_size=7, max_size=7), st.sampled_from(OBJECTIVES), st.sampled_from([-1.0, 2.0]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_gradient_is_that_of_the_value(weights, objective, advantage):
     """Against finite differences in float64, away from the clips. cispo's ratio is a constant, so it has its own."""
     generator = torch.Generator().manual_seed(1)

@@ -146,7 +146,7 @@ def test_rows_of_like_length_are_forwarded_together():
     budget=st.integers(1, 60),
     packing=st.booleans(),
 )
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_every_token_comes_back_from_where_it_was_put(lengths, budget, packing):
     prompts = [make_prompt(2 + 3 * g) for g in range(len(lengths))]
     token = iter(range(1, 10_000))

@@ -112,7 +112,8 @@ class JobTask:
     def command(self, here: Place) -> tuple[list[str], dict[str, str]]:
         """The command line of this task and the variables it needs: ranks and the address of the first node."""
         own = worker_command(self.entry, self.overrides)
-        variables = worker_variables(self.folder, here.attempt)
+        # A log has room for what led to an error, beside the line that the table shows.
+        variables = worker_variables(self.folder, here.attempt) | {"HYDRA_FULL_ERROR": "1"}
         if self.launch == "torchrun" and here.nodes * self.processes > 1:
             where = [f"--nnodes={here.nodes}", f"--node-rank={here.node}", f"--nproc-per-node={self.processes}"]
             first = [f"--master-addr={here.hosts[0]}", f"--master-port={here.port}", "--max-restarts=0"]

@@ -72,7 +72,7 @@ def test_the_table_shows_how_every_job_ended_and_the_status_that_some_failed(end
     assert [row[3] for row in rows] == [str(job) for job in range(6)]
     assert [row[4] for row in rows] == ["", "", "2", "1", "", ""]
     assert all(row[5].startswith("rl 10: reward") for row in rows[2:]) and rows[RAISES][5] == ""
-    assert "RewardFailure" in rows[RAISES][6] and "this job was made to fail" in rows[RAISES][6]
+    assert "this job was made to fail" in rows[RAISES][6]
     assert rows[KILLED][6].startswith("rank 1 was killed by SIGKILL")
     assert status == 1 and "error: 2 of 6 jobs did not complete (jobs 0, 1)" in text
     state, _, code = slurm("sacct", "-n", "-X", "-P", "-j", sweep.id(RAISES), "-o", "State,ExitCode").partition("|")

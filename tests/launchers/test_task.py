@@ -150,6 +150,7 @@ def test_ranks_and_the_first_nodes_address_come_from_slurm(tmp_path):
     assert ranks == {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "n1"}
     one_each = Place("8", "7_1.2", 1, 2, 1, 0, 2, ["n1", "n2"])
     command, variables = task("train.py", tmp_path, "seed=1", processes=4).command(one_each)
+    assert variables["HYDRA_FULL_ERROR"] == "1"
     words = ["--nnodes=2", "--node-rank=1", "--nproc-per-node=4", "--master-addr=n1"]
     assert command[1:3] == ["-m", TORCHRUN] and [word for word in command if word in words] == words
     assert command[-4:] == ["-m", "launchers.worker", "train.py", "seed=1"] and "RANK" not in variables

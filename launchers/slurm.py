@@ -14,6 +14,7 @@ FINAL = frozenset(
 # Slurm looks at time limits every 30 s and may send a job's signal up to a minute early.
 LIMIT_SLACK_S = 90
 COMMAND_SECONDS = 60
+UNKNOWN_JOB = "Invalid job id"  # What squeue says of a single job that it has forgotten.
 PREEMPTED, TIMED_OUT = "pre-empted", "timed out"
 
 
@@ -34,6 +35,9 @@ def states(ids: Iterable[str]) -> dict[str, str]:
     """Slurm's word for the state of each job (`12` or `12_3`) that it still knows of.
 
     The queue knows of the jobs that wait, run or have just ended; accounting, where there is one, of all others.
+
+    Raises:
+        SlurmError: the queue does not answer, which says nothing of the jobs.
     """
     wanted = set(ids)
     if not wanted:
@@ -46,7 +50,9 @@ def states(ids: Iterable[str]) -> dict[str, str]:
     ):
         if wanted <= known.keys() or shutil.which(command[0]) is None:
             continue
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+        done = _called(command)
+        if command[0] == "squeue" and done.returncode != 0 and UNKNOWN_JOB not in done.stderr:
+            raise SlurmError(f"squeue: {done.stderr.strip() or done.stdout.strip()}")
         for line in done.stdout.splitlines():
             job, _, state = line.partition("|")
             for name in _each(job):
@@ -94,10 +100,16 @@ def _each(job: str) -> list[str]:
 
 
 def _run(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
-    except FileNotFoundError:
-        raise SlurmError(f"there is no {command[0]} here: this needs a machine of the cluster") from None
+    done = _called(command)
     if done.returncode != 0:
         raise SlurmError(f"{' '.join(command[:2])}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
+
+
+def _called(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    except FileNotFoundError:
+        raise SlurmError(f"there is no {command[0]} here: this needs a machine of the cluster") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{command[0]}: no answer within {COMMAND_SECONDS} s") from None

@@ -50,18 +50,22 @@ def states_of(sweep: Sweep) -> list[JobState]:
 def wait_for(sweep: Sweep, console: Console) -> list[JobState]:
     """Waits until every job has ended; each change of how many do what is a line on `console`.
 
-    A final state counts when it is seen twice: a job that is requeued has one for a moment.
+    A final state counts when it is seen twice: a job that is requeued has one for a moment. While Slurm's queue does
+    not answer, nothing is known and the wait goes on.
     """
     seen: dict[int, str] = {}
     shown = ""
     while True:
-        found = states_of(sweep)
-        counts = Counter(one.state for one in found)
-        line = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        try:
+            found = states_of(sweep)
+            counts = Counter(one.state for one in found)
+            line = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        except slurm.SlurmError as error:
+            found, line = [], f"waiting for Slurm: {error}"
         if line != shown:
             console.print(f"{time.strftime('%H:%M:%S')} {line}")
             shown = line
-        if all(one.ended and seen.get(one.job.number) == one.state for one in found):
+        if found and all(one.ended and seen.get(one.job.number) == one.state for one in found):
             return found
         seen = {one.job.number: one.state for one in found}
         time.sleep(min(2.0, sweep.settings["poll_s"]) if all(one.ended for one in found) else sweep.settings["poll_s"])

@@ -40,6 +40,14 @@ def test_without_accounting_the_queue_answers_alone(commands):
     assert slurm.states(["7", "8"]) == {"7": "FAILED"}
 
 
+def test_a_queue_that_does_not_answer_says_nothing_of_the_jobs(commands, tmp_path):
+    commands("squeue", "slurm_load_jobs error: Unable to contact slurm controller", 1)
+    with pytest.raises(slurm.SlurmError, match="squeue: slurm_load_jobs error: Unable to contact"):
+        slurm.states(["7"])
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1\n")
+    assert slurm.states(["7"]) == {}
+
+
 @pytest.mark.parametrize(
     ("state", "preempted", "left", "reason"),
     [

@@ -1,7 +1,8 @@
-"""What has happened to a job of a sweep: one line an event in `launch/<rank>.jsonl` of its run folder.
+"""What has happened to a job of a sweep: one line an event in the folder `launch` of its run folder.
 
-Every rank writes a file of its own, so that no two machines append to one. An attempt is one start of a job: Slurm's
-id and how often it had been requeued by then (`12_0.1`).
+Every task and every worker writes a file of its own (`task_0.jsonl`, `worker_3.jsonl`, by rank), so that no two
+machines append to one. An attempt is one start of a job: Slurm's id, or one of this machine's own, and how often it had
+been requeued by then (`12_0.1`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,19 +33,24 @@ class Event:
 
 
 def record(folder: Path, event: Event) -> None:
-    """Adds a line to the rank's file; the folder is the job's run folder."""
-    path = folder / FOLDER / f"{event.rank}.jsonl"
+    """Adds a line to the file of who tells it: workers say that they were interrupted, their task all else.
+
+    The folder is the job's run folder.
+    """
+    path = folder / FOLDER / f"{'worker' if event.event == INTERRUPTED else 'task'}_{event.rank}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(event), ensure_ascii=False) + "\n")
+        file.write("\n" * torn + json.dumps(asdict(event), ensure_ascii=False) + "\n")
 
 
 def read(folder: Path) -> list[Event]:
-    """The events of all ranks in the order of their times. A torn last line, of a rank that was killed, is left out."""
+    """The events of all ranks in the order of their times. A torn line, of a rank that was killed, is left out."""
     events = []
     for path in sorted((folder / FOLDER).glob("*.jsonl")):
-        *lines, _torn = path.read_text(encoding="utf-8").split("\n")
-        events += [Event(**json.loads(line)) for line in lines if line]
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+            with suppress(json.JSONDecodeError):
+                events.append(Event(**json.loads(line)))
     return sorted(events, key=lambda event: event.time)
 
 

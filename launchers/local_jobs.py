@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ktr.config.run_folder_name import LOCK
 from launchers import job_events
-from launchers.job_events import FAILED, FINISHED, STARTED, Event
+from launchers.job_events import FAILED, FINISHED, INTERRUPTED, STARTED, Event
 from launchers.submission import job_overrides
 from launchers.sweep_record import Sweep, SweepJob
 from launchers.task import TORCHRUN, failure_text, run, worker_command, worker_variables
@@ -53,14 +53,15 @@ def run_jobs(sweep: Sweep, jobs: Sequence[SweepJob], console: Console) -> None:
 
 def _run_job(sweep: Sweep, job: SweepJob) -> int | None:
     folder, ranks = sweep.run_folder(job), sweep.settings["processes_per_node"]
-    attempt = f"local.{int(time.time())}"
+    attempt = f"local-{time.time_ns()}.0"
     command = worker_command(sweep.entry, job_overrides(sweep, job))
     if ranks > 1:
         command = ["-m", TORCHRUN, "--standalone", f"--nproc-per-node={ranks}", "--max-restarts=0", *command]
     job_events.record(folder, Event(STARTED, attempt, 0))
     variables = os.environ | worker_variables(folder, attempt)
     status, lines, told = run([sys.executable, *command], variables, folder, attempt, STOPPING)
-    if told is None and status == 0:
+    interrupted = job_events.of_attempt(job_events.read(folder), attempt, INTERRUPTED)
+    if status == 0 and not interrupted:
         job_events.record(folder, Event(FINISHED, attempt, 0))
     else:
         ended = None if told is None else f"ended by {signal.Signals(told).name}"

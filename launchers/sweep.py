@@ -92,6 +92,8 @@ def cancel(sweep: Sweep) -> None:
 
 
 def _like(before: Any, now: Any, key: str) -> Any:
+    if isinstance(before, float) and type(now) is int:
+        return float(now)
     if before is not None and now is not None and type(before) is not type(now):
         raise ValueError(f"{key}: must be of the kind of {before!r}, not {now!r}")
     return now

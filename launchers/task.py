@@ -97,7 +97,6 @@ class JobTask:
             return
         self._note(here, STARTED)
         command, variables = self.command(here)
-        self.folder.mkdir(parents=True, exist_ok=True)
         status, lines, _ = run(command, os.environ | variables, self.folder, here.attempt)
         interrupted = job_events.of_attempt(job_events.read(self.folder), here.attempt, INTERRUPTED)
         if interrupted and status in (0, -signal.SIGTERM):
@@ -267,6 +266,7 @@ def _copy(child: subprocess.Popen[bytes], lines: deque[str]) -> None:
         sys.stderr.buffer.write(data)
         sys.stderr.buffer.flush()
         *whole, rest = (rest + data).split(b"\n")
+        rest = rest[rest.rfind(b"\r") + 1 :]  # A progress bar writes over one line for days.
         lines.extend(line.decode(errors="replace").rpartition("\r")[2] for line in whole)
     if rest:
         lines.append(rest.decode(errors="replace"))

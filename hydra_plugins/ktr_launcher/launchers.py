@@ -11,7 +11,7 @@ import os
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,15 @@ class SweepLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         from ktr.config.fields import ConfigError
+        from launchers.sweep_record import NAME
 
         self.context, self.config = hydra_context, config
+        folder = Path(config.hydra.sweep.dir).absolute()
+        if (folder / NAME).exists():
+            raise ConfigError(
+                "hydra.sweep.dir",
+                f"{folder} holds a sweep already: python -m launchers.sweep resubmit goes on with it; name another one",
+            )
         if "TORCHELASTIC_RUN_ID" in os.environ:
             raise ConfigError(
                 "hydra/launcher", "start sweeps without torchrun; their jobs have processes_per_node ranks"
@@ -59,7 +66,8 @@ class SweepLauncher(Launcher):
         except ValueError:
             if not initial_job_idx:  # Nothing has begun, and nothing is left behind: Hydra has written this already.
                 (folder / "multirun.yaml").unlink(missing_ok=True)
-                folder.rmdir()
+                with suppress(OSError):  # It was there before, and holds other files.
+                    folder.rmdir()
             raise
         if initial_job_idx:
             sweep.jobs = [*Sweep.read(folder).jobs, *jobs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from launchers.job_events import (
     FAILED,
     FINISHED,
+    INTERRUPTED,
     REQUEUED,
     STARTED,
     Event,
@@ -25,7 +26,7 @@ def test_events_of_all_ranks_come_in_the_order_of_their_times(tmp_path):
     ]  # fmt: skip
     for event in (told[1], told[2], told[0], told[3], told[4]):
         record(tmp_path, event)
-    with (tmp_path / "launch" / "1.jsonl").open("a") as file:
+    with (tmp_path / "launch" / "task_0.jsonl").open("a") as file:
         file.write('{"event": "fini')
     found = read(tmp_path)
     assert found == told and not is_finished(found)
@@ -33,3 +34,11 @@ def test_events_of_all_ranks_come_in_the_order_of_their_times(tmp_path):
     assert (requeues(found, "pre-empted"), requeues(found, "timed out")) == (1, 0)
     record(tmp_path, Event(FINISHED, "7_0.1", 0))
     assert is_finished(read(tmp_path))
+
+
+def test_a_worker_and_the_task_of_the_same_number_on_another_node_write_different_files(tmp_path):
+    """Under torchrun rank 1 may run on node 0 while task 1 is node 1's."""
+    told = [Event(STARTED, "7.0", 1, time=1.0), Event(INTERRUPTED, "7.0", 1, time=2.0)]
+    for event in told:
+        record(tmp_path, event)
+    assert len(list((tmp_path / "launch").iterdir())) == 2 and read(tmp_path) == told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -9,12 +10,16 @@ import sys
 import time
 
 import pytest
+from omegaconf import OmegaConf
+from rich.console import Console
 from slurm_cluster import ROOT, rows_of
 
-from launchers import sweep
+from hydra_plugins.ktr_launcher.launchers import LocalSweep
+from ktr.config.fields import ConfigError
+from launchers import slurm, sweep
 from launchers.job_events import FAILED, FINISHED, STARTED, Event, record
 from launchers.sweep_record import Sweep, SweepJob
-from launchers.sweep_state import LOST, failure, last_metric, states_of
+from launchers.sweep_state import LOST, failure, last_metric, states_of, wait_for
 
 SETTINGS = {"processes_per_node": 1, "max_jobs": 9}
 
@@ -52,7 +57,7 @@ def test_what_did_not_complete_is_started_again_and_nothing_else(local, capfd):
     assert [row[1:4] for row in rows] == [
         ["COMPLETED", "seed=0", "0"], ["FAILED", "seed=1", "1"], ["COMPLETED", "seed=2", "2"],
     ]  # fmt: skip
-    assert rows[1][6] == "it is broken"
+    assert rows[1][6] == "it is broken" and [row[4] for row in rows] == ["", "", ""]
     (local.folder / "1" / "broken").unlink()
     sweep.main(["resubmit", str(local.folder)])
     assert [(local.folder / str(number) / "ran").read_text() for number in range(3)] == ["x", "xx", "x"]
@@ -67,6 +72,56 @@ def test_commands_say_what_they_cannot_do(local, tmp_path):
     assert call("status", local.folder, "max_jobs=2") == "error: status takes no settings, not max_jobs=2"
     assert "settings are KEY=VALUE with a key of max_jobs, processes_per_node" in call("resubmit", local.folder, "x=1")
     assert "must be of the kind of 9" in call("resubmit", local.folder, "max_jobs=many")
+
+
+def test_a_folder_that_holds_a_sweep_gets_no_second_one(local):
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(local.folder)}}})
+    with pytest.raises(ConfigError, match=r"hydra\.sweep\.dir: .* holds a sweep already"):
+        LocalSweep(**SETTINGS).setup(hydra_context=None, task_function=None, config=config)
+
+
+def test_a_sweep_that_is_refused_leaves_files_of_others_in_its_folder(tmp_path):
+    (tmp_path / "mine").touch()
+    launcher = LocalSweep(processes_per_node=1, max_jobs=1)
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}, "overrides": {"hydra": []}}})
+    launcher.setup(hydra_context=None, task_function=None, config=config)
+    with pytest.raises(ConfigError, match="the sweep has 2 jobs and 1 is the most"):
+        launcher.launch([["seed=0"], ["seed=1"]], 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_settings_may_be_whole_numbers_where_they_were_fractions(local):
+    local.settings["mem_gb"] = 10.5
+    local.save()
+    call("resubmit", local.folder, "mem_gb=64")
+    assert Sweep.read(local.folder).settings["mem_gb"] == 64.0
+
+
+def test_a_run_that_finishes_although_it_was_told_to_end_has_completed(local, tmp_path):
+    (tmp_path / "entry.py").write_text(
+        "import os, signal\nsignal.signal(signal.SIGUSR2, signal.SIG_IGN)\nos.kill(os.getppid(), signal.SIGTERM)\n"
+    )
+    assert call("resubmit", local.folder) == 128 + signal.SIGTERM
+    assert [one.state for one in states_of(local)] == ["COMPLETED", "PENDING", "PENDING"]
+
+
+def test_the_wait_goes_on_while_slurm_does_not_answer(tmp_path, monkeypatch):
+    made = Sweep(tmp_path, "train.py", "slurm", {"poll_s": 0}, jobs=[SweepJob(0, ["seed=0"], ["7"])])
+    record(tmp_path / "0", Event(FINISHED, "7.0", 0))
+    answers = iter([slurm.SlurmError("squeue: down")] * 3 + [{"7": "COMPLETED"}] * 2)
+
+    def states(ids):
+        list(ids)
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("launchers.slurm.states", states)
+    told = Console(file=io.StringIO(), width=200)
+    assert [one.state for one in wait_for(made, told)] == ["COMPLETED"]
+    assert [line[9:] for line in told.file.getvalue().splitlines()] == [
+        "waiting for Slurm: squeue: down", "1 COMPLETED",
+    ]  # fmt: skip
 
 
 def test_a_sweep_of_this_machine_that_is_told_to_end_ends_its_job_and_starts_no_other(local, tmp_path):

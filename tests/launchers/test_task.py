@@ -193,3 +193,8 @@ def test_torchruns_agent_outlives_the_signals_and_its_workers_get_them(entry, tm
     status, _, told = run(command, os.environ | worker_variables(tmp_path, "a"), tmp_path, "a")
     assert status == 0 and told in (signal.SIGTERM, signal.SIGUSR2)
     assert sorted(event.rank for event in job_events.read(tmp_path) if event.event == INTERRUPTED) == [0, 1]
+
+
+def test_of_a_progress_bar_only_what_it_shows_last_is_kept(tmp_path):
+    code = "import sys; sys.stderr.write('10 %\\r20 %\\rdone\\n1 of 9\\r2 of 9')"
+    assert run([sys.executable, "-c", code], os.environ, tmp_path, "7.0") == (0, ["done", "2 of 9"], None)

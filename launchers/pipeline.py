@@ -135,12 +135,10 @@ def _submit(pipeline: Pipeline, sweeps: dict[str, Sweep]) -> bool:
 
 
 def _behind(sweep: Sweep, awaited: str | None) -> Sweep:
-    """The sweep with a dependency; Slurm cancels its jobs when that can no longer be met, rather than keep them."""
+    """The sweep with a dependency, which an invalid one ends (see `executor_settings`)."""
     if awaited is None:
         return sweep
-    more = sweep.settings["additional_parameters"] | {"kill-on-invalid-dep": "yes"}
-    settings = sweep.settings | {"dependency": f"afterok:{awaited}", "additional_parameters": more}
-    return replace(sweep, settings=settings)
+    return replace(sweep, settings=sweep.settings | {"dependency": f"afterok:{awaited}"})
 
 
 def _show_and_exit(pipeline: Pipeline, sweeps: dict[str, Sweep]) -> None:

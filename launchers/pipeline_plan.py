@@ -86,6 +86,9 @@ def plan(arguments: Sequence[str]) -> tuple[Pipeline, dict[str, Sweep]]:
     unused = [stage for stage in own if own[stage] and stage not in stages]
     if unused:
         raise ConfigError(f"{unused[0]}:", f"is a prefix for a stage that is not among stages={stages}")
+    for stage in stages[1:]:
+        if any(one.partition("=")[0] == "model.path" for one in own[stage]):
+            raise ConfigError(f"{stage}:model.path", "is the checkpoint of the stage before; leave it out")
     folder = (Path(first.output_dir) / first.name / f"pipeline-{run_id()}").expanduser().absolute()
     pipeline = Pipeline(folder, stages)
     sweeps: dict[str, Sweep] = {}

@@ -89,6 +89,7 @@ def test_slurm_gives_each_stage_its_own_launcher(tmp_path):
         (["stages=[sft]", "seed=0,1,2", "hydra.launcher.max_jobs=2"], "hydra.launcher.max_jobs"),
         (["stages=[sft,rl]", "rl:hydra/launcher=slurm_rl"], "hydra/launcher"),
         (["stages=[sft,rl]", "rl:name=other"], "rl:name"),
+        (["stages=[sft,rl]", "rl:model.path=other"], "rl:model.path"),
         (["stages=[sft]", "hydra/launcher=slurm", "cluster=nowhere"], "cluster=nowhere"),
         (["stages=[sft]", "resume=x"], "resume"),
     ],

@@ -194,6 +194,7 @@ def _read_parquet(path: Path) -> Iterator[Record]:
 
 def _record(path: Path, index: int, line: int, data: Any) -> Record:
     if not isinstance(data, dict):
-        kinds = {list: "a list", str: "a text or number", bool: "true or false", type(None): "null"}
-        raise RowError(f"a row is an object, not {kinds[type(data)]}", file=path, line=line, index=index)
+        kinds = {list: "a list", bool: "true or false", type(None): "null"}
+        kind = kinds.get(type(data), "a text or number")
+        raise RowError(f"a row is an object, not {kind}", file=path, line=line, index=index)
     return Record(index, line, data)

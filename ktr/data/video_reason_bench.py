@@ -44,14 +44,21 @@ def video_reason_bench(fields: Fields) -> Row:
 def operations_gold(data: Mapping[str, Any], video: str, question: str) -> str:
     """The gold of a question for operations: puzzle, start and target, as JSON.
 
-    Raises RowError where states are missing, or the question names no target.
+    Raises RowError where states are missing or not of the release's form, or the question names no target.
     """
-    demo = _demo(video)
+    try:
+        return _gold(data, _demo(video), video, question)
+    except RowError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        problem = f"states and coords are not those of a release's question ({type(error).__name__}: {error})"
+        raise RowError(problem, field="states") from error
+
+
+def _gold(data: Mapping[str, Any], demo: str, video: str, question: str) -> str:
     if demo not in _PUZZLES:
         raise RowError(f"{video!r} lies in none of the folders {', '.join(_PUZZLES)}", field="video")
-    states = data.get("states")
-    if isinstance(states, str):
-        states = json.loads(states)
+    states = _decoded(data.get("states"))
     if not states:
         raise RowError("the question asks for operations, and the states it starts from are missing", field="states")
     # The state that the question starts from is the hidden one: the last where the video shows the first.
@@ -61,8 +68,7 @@ def operations_gold(data: Mapping[str, Any], video: str, question: str) -> str:
         board = [[int(cell) for cell in row] for row in states[number]]
         gold |= {"start": board, "target": _target_board(demo, question, len(board))}
         if demo == "grid":
-            coords = data.get("coords")
-            coords = json.loads(coords) if isinstance(coords, str) else coords
+            coords = _decoded(data.get("coords"))
             if not coords:
                 raise RowError("the places of the circle are missing", field="coords")
             gold["at"] = [int(value) for value in coords[number]]
@@ -80,6 +86,11 @@ def operations_gold(data: Mapping[str, Any], video: str, question: str) -> str:
 
 def _demo(video: str) -> str:
     return video.rstrip("/").rpartition("/")[0].rpartition("/")[2]
+
+
+def _decoded(value: Any) -> Any:
+    """A value that some copies of the files hold as JSON text."""
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _held(history: Any, number: int) -> list[Any]:

@@ -146,6 +146,7 @@ def test_plain_rows_of_every_file_type_agree(tmp_path):
         ("a.json", b"[]", "no rows"),
         ("a.json", b"", "no rows"),
         ("a.json", b"[1]", "object, not a text or number"),
+        ("a.json", b"[NaN]", "object, not a text or number"),
         ("a.jsonl", b'{"a": 1}\n{"a": \n', "line [12]"),
         ("a.jsonl", b'{"a": "\xff"}\n', "UTF-8"),
         ("a.csv", b"id,question\n1,2,3\n", "line 2.*cells"),

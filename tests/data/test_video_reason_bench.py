@@ -71,7 +71,13 @@ def test_the_target_of_a_circle_and_of_cups(tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"states": None}, "states"), ({"question": "What?"}, "question"), ({"video": "x.mp4"}, "video")],
+    [
+        ({"states": None}, "states"),
+        ({"states": "[[1,"}, "states"),
+        ({"states": [[["x"]]]}, "states"),
+        ({"question": "What?"}, "question"),
+        ({"video": "x.mp4"}, "video"),
+    ],
 )
 def test_what_lacks_the_states_or_the_target_is_named(tmp_path, change, field):
     with pytest.raises(RowError, match=f"field '{field}'"):

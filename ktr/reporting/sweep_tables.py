@@ -30,14 +30,12 @@ EFFECT_RULE = (
     "What a value adds to the mean over the axis' values, in blocks of finished runs that differ in this axis alone "
     "(95 % interval over the blocks)."
 )
-
-
 LONG_FRACTION = re.compile(r"-?\d*\.\d{5,}(e[+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """A sweep as its tables and page need it; `shares` says which of `figures` are shown in percent."""
+    """A sweep as its tables and page need it: means over the axes `over` of the figures named `figures`."""
 
     folder: Path
     runs: Sequence[SweptRun]

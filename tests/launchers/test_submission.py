@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 from submitit.slurm.slurm import _make_sbatch_string
 
-from ktr.config.compose import compose
+from ktr.config.compose import CONF_DIR, compose
 from launchers.submission import check_settings, executor_settings, job_overrides, processes
 from launchers.sweep_record import Sweep, SweepJob
 
@@ -86,3 +87,12 @@ def test_a_job_is_told_its_folder_whatever_characters_it_has(tmp_path):
     assert given == ["seed=1", "name='x=y'", "hydra.verbose=true"]
     config = compose("train", [last], with_hydra=True)
     assert config.hydra.run.dir == str(folder / "3")
+
+
+@pytest.mark.parametrize("name", ["slurm_sft", "slurm_rl"])
+def test_the_cluster_file_offers_no_setting_that_a_launcher_sets_itself(name):
+    offered, own = (
+        yaml.safe_load((CONF_DIR / path).read_text())
+        for path in ("cluster/example.yaml", f"hydra/launcher/{name}.yaml")
+    )
+    assert not offered.keys() & own.keys()

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from launchers import job_events, sweep_state
+from launchers.slurm import SlurmError
 from launchers.submission import processes, submit
 from launchers.sweep_record import NAME, Sweep, SweepJob
 from launchers.sweep_state import failure, table_of
@@ -39,7 +40,10 @@ class ShowSweep(Callback):
         if (folder / NAME).exists():
             sweep = Sweep.read(folder)
             if sweep.settings.get("wait", True):
-                show_and_exit(sweep)
+                try:
+                    show_and_exit(sweep)
+                except SlurmError as error:
+                    sys.exit(f"error: {error}; python -m launchers.sweep status {sweep.folder}")
 
 
 def console(*, to_stderr: bool = True) -> Console:

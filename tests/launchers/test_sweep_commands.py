@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import pytest
 from omegaconf import OmegaConf
@@ -18,6 +19,7 @@ from hydra_plugins.ktr_launcher.launchers import LocalSweep
 from ktr.config.fields import ConfigError
 from launchers import slurm, sweep
 from launchers.job_events import FAILED, FINISHED, STARTED, Event, record
+from launchers.sweep_end import ShowSweep
 from launchers.sweep_record import Sweep, SweepJob
 from launchers.sweep_state import LOST, failure, last_metric, states_of, wait_for
 
@@ -103,6 +105,14 @@ def test_a_run_that_finishes_although_it_was_told_to_end_has_completed(local, tm
     )
     assert call("resubmit", local.folder) == 128 + signal.SIGTERM
     assert [one.state for one in states_of(local)] == ["COMPLETED", "PENDING", "PENDING"]
+
+
+def test_a_sweep_whose_end_slurm_does_not_tell_ends_with_an_error(tmp_path, monkeypatch):
+    """Hydra swallows what a callback raises, and would end with status 0."""
+    Sweep(tmp_path, "train.py", "slurm", {}, jobs=[SweepJob(0, ["seed=0"], ["7"])]).save()
+    monkeypatch.setattr("launchers.slurm.states", Mock(side_effect=slurm.SlurmError("squeue: down")))
+    with pytest.raises(SystemExit, match=f"error: squeue: down; python -m launchers.sweep status {tmp_path}"):
+        ShowSweep().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}}))
 
 
 def test_the_wait_goes_on_while_slurm_does_not_answer(tmp_path, monkeypatch):

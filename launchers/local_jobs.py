@@ -15,9 +15,9 @@ from rich.console import Console
 from ktr.config.run_folder_name import LOCK
 from launchers import job_events
 from launchers.job_events import FAILED, FINISHED, INTERRUPTED, STARTED, Event
+from launchers.run_processes import TORCHRUN, failure_text, run, worker_command, worker_variables
 from launchers.submission import job_overrides
 from launchers.sweep_record import Sweep, SweepJob
-from launchers.task import TORCHRUN, failure_text, run, worker_command, worker_variables
 from launchers.worker import SIGNALS
 
 STOPPING = (*SIGNALS, signal.SIGINT)

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
 
     for signum in SIGNALS:
         signal.signal(signum, handle)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # Blocked by `launchers.task` until somebody listens.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # Blocked by `launchers.run_processes` until somebody listens.
     entry, *_ = arguments
     sys.argv = arguments
     sys.path[0] = str(Path(entry).parent)

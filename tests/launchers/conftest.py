@@ -1,4 +1,4 @@
-"""The cluster of the tests marked `slurm`."""
+"""The cluster of the tests marked `slurm`, and entries for launchers to run."""
 
 from __future__ import annotations
 
@@ -12,3 +12,15 @@ from slurm_cluster import running_slurm
 def cluster(tmp_path_factory) -> Iterator[None]:
     with running_slurm(tmp_path_factory.mktemp("slurm")):
         yield
+
+
+@pytest.fixture
+def entry(tmp_path):
+    """Writes the entry that a job runs."""
+
+    def write(code):
+        path = tmp_path / "entry.py"
+        path.write_text(code)
+        return path
+
+    return write

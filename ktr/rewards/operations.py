@@ -38,7 +38,8 @@ _CHIP = re.compile(
 _STEPS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}  # column, row
 # The empty square of a number board moves against the square that is pushed; its rows count from the bottom.
 _EMPTY_STEPS = {"left": (1, 0), "right": (-1, 0), "up": (0, -1), "down": (0, 1)}
-PUZZLES = ("number", "circle", "cup", "file", "card", "chip")
+CONTAINERS = ("file", "card", "chip")  # Puzzles of things in containers; the others are boards.
+PUZZLES = ("number", "circle", "cup", *CONTAINERS)
 
 
 def score_operations(answer: str, gold: str) -> Outcome:
@@ -65,6 +66,13 @@ def _states(gold: str) -> dict[str, Any]:
         raise ValueError(
             f"the gold of operations must be JSON with puzzle ({', '.join(PUZZLES)}), start and target, not {gold!r}"
         )
+    puzzle, start = wanted["puzzle"], wanted["start"]
+    if puzzle in CONTAINERS and wanted.get("of") not in start:
+        raise ValueError(f"the gold of operations has no container 'of' {wanted.get('of')!r} in its start: {gold!r}")
+    if puzzle == "number" and sum(cell == 0 for row in start for cell in row) != 1:
+        raise ValueError(f"the board of a gold of operations has not one empty square: {gold!r}")
+    if puzzle == "circle" and len(wanted.get("at", ())) != 2:
+        raise ValueError(f"the gold of operations does not say where the circle is ('at': column, row): {gold!r}")
     return wanted
 
 

@@ -77,6 +77,16 @@ def test_operations_that_do_not(gold, wrong):
     assert accuracy(wrong, gold) == 0.0
 
 
-def test_a_gold_without_states_is_refused():
-    with pytest.raises(ValueError, match="must be JSON with puzzle"):
-        accuracy("up", {"puzzle": "number"})
+@pytest.mark.parametrize(
+    ("gold", "told"),
+    [
+        ({"puzzle": "number"}, "must be JSON with puzzle"),
+        (CARD | {"of": "pile7"}, "no container 'of' 'pile7'"),
+        ({key: value for key, value in FILE.items() if key != "of"}, "no container 'of' None"),
+        (NUMBER | {"start": [[1, 2], [3, 4]]}, "not one empty square"),
+        ({key: value for key, value in CIRCLE.items() if key != "at"}, "where the circle is"),
+    ],
+)
+def test_a_gold_that_nothing_can_be_carried_out_from_is_refused(gold, told):
+    with pytest.raises(ValueError, match=told):
+        accuracy("up", gold)

@@ -147,7 +147,7 @@ class OptimizationConfig(Node):
     bf16: bool = False
     logging_steps: int = number(1, ge=1)
     save_steps: int | None = number(None, ge=1)
-    save_total_limit: int = number(1, ge=1)
+    save_total_limit: int = number(2, ge=1)
 
     def check(self) -> None:
         if self.max_steps is not None and self.warmup_steps > self.max_steps:

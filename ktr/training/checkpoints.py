@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 STAGING = ".unfinished"
+REMOVED = ".removed"
 
 
 class CheckpointError(ValueError):
@@ -56,9 +57,18 @@ def publish(staged: Path, final: Path) -> None:
 def move_into_place(staged: Path, final: Path) -> None:
     """Renames a finished folder; whatever lay at `final` goes."""
     if final.exists():
-        shutil.rmtree(final)
+        remove(final)
     staged.rename(final)
     _force(final.parent)
+
+
+def remove(folder: Path) -> None:
+    """Takes a folder away in one step; what a kill leaves of it is `.removed`, which the next one clears."""
+    aside = folder.with_name(REMOVED)
+    if aside.exists():
+        shutil.rmtree(aside)
+    folder.rename(aside)
+    shutil.rmtree(aside)
 
 
 def defect(checkpoint: Path) -> str | None:
@@ -91,7 +101,7 @@ def newest_whole(folder: Path) -> Path | None:
         logger.warning("%s is torn (%s): going back to the one before it", path, fault)
         aside = path.with_name(f"torn-{checkpoint_step(path)}")
         if aside.exists():
-            shutil.rmtree(aside)
+            remove(aside)
         path.rename(aside)
     return None
 
@@ -99,7 +109,7 @@ def newest_whole(folder: Path) -> Path | None:
 def rotate(folder: Path, limit: int | None) -> None:
     """Removes the oldest checkpoints beyond `limit`; never the newest."""
     for path in checkpoints_in(folder)[max(limit, 1) :] if limit else []:
-        shutil.rmtree(path)
+        remove(path)
 
 
 def _files(folder: Path) -> list[Path]:

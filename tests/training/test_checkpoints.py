@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 
 import pytest
 from resume_cases import train, weights
@@ -15,6 +16,7 @@ from ktr.training.checkpoints import (
     MANIFEST,
     STAGING,
     CheckpointError,
+    checkpoint_step,
     checkpoints_in,
     defect,
     newest_whole,
@@ -92,6 +94,26 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def rows(root):
     return make_rows(root, ["text", "image"])
+
+
+@pytest.mark.parametrize("removal", ["rotation", "replacement"])
+def test_a_kill_in_the_middle_of_a_removal_leaves_no_torn_checkpoint(tmp_path, monkeypatch, removal):
+    for step in (1, 2):
+        make(tmp_path, step)
+
+    def killed(path):
+        (path / "model.bin").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", killed)
+        rotate(tmp_path, 1) if removal == "rotation" else make(tmp_path, 1)
+    assert [checkpoint_step(path) for path in checkpoints_in(tmp_path)] == [2]
+    assert defect(tmp_path / "checkpoint-2") is None
+    shutil.rmtree(tmp_path / STAGING)
+    make(tmp_path, 3)
+    rotate(tmp_path, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [STAGING, "checkpoint-3"]
 
 
 def test_a_checkpoint_of_training_loads_alone(checkpoints, root, rows):

@@ -83,7 +83,7 @@ def test_prompts_are_counted_with_a_checkpoints_tokenizer(videos, checkpoint):
     said = prepare.run(config("job=doctor", *exact, "data.max_prompt_tokens=20"), root)
     assert "0 of 4" in said and "3 prompt_too_long" in said
     reject = json.loads((root / "out" / "rejects.jsonl").read_text().splitlines()[0])
-    assert "the limit is 20" in reject["error"]
+    assert "data.max_prompt_tokens is 20" in reject["error"]
 
 
 def test_the_cache_job_fills_what_training_reads(videos):
@@ -126,7 +126,7 @@ def test_a_data_set_is_published_to_a_folder(videos):
     ("overrides", "message"),
     [
         (["data.path=null"], "data.path: is required with data=jsonl"),
-        (["data=toy"], "data: =toy is rendered"),
+        (["data=toy"], "data=toy is rendered"),
         (["job=cache", "data.path=/r"], "data.cache: is required"),
         (["job=cache", "data.path=/r", "data.cache=/c", "job.features=true"], "model.path: is required"),
         (["data.path=/r", "job.repo=name"], "job.repo: must be owner/name"),

@@ -119,8 +119,9 @@ def test_a_kill_in_the_middle_of_a_removal_leaves_no_torn_checkpoint(tmp_path, m
 def test_a_checkpoint_of_training_loads_alone(checkpoints, root, rows):
     options = {"trainer": {"max_steps": 3, "save_steps": 1, "batch_size": 1}}
     trainer = train("sft", checkpoints["qwen2_5_vl"], root, rows, "alone", **options)
-    (path,) = checkpoints_in(root / "alone" / "steps")
-    assert path.name == "checkpoint-3" and not (root / "alone" / "steps" / STAGING).exists()
+    path, before = checkpoints_in(root / "alone" / "steps")
+    assert (path.name, before.name) == ("checkpoint-3", "checkpoint-2")
+    assert not (root / "alone" / "steps" / STAGING).exists()
     AutoProcessor.from_pretrained(path)
     loaded = dict(load_model(path).model.named_parameters())
     assert all((loaded[name] == value).all() for name, value in weights(trainer).items())

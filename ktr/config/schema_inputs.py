@@ -202,8 +202,6 @@ class DataConfig(Node):
     toy: ToyDataConfig = field(default_factory=ToyDataConfig)
 
     def check(self) -> None:
-        if self.format != "toy" and not (self.path or self.eval_path or self.sft_path or self.mix):
-            raise ConfigError("path", f"is required with data={self.name}: a file of rows")
         if self.mix and (self.path or self.format == "toy"):
             raise ConfigError("mix", "takes the place of path: set one of them (data=mix has no path)")
         if not self.sft_tasks or any(task not in TASKS for task in self.sft_tasks):

@@ -39,6 +39,15 @@ class RunConfig(Node):
     def check(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
             raise ConfigError("name", f"names a folder: letters, digits, '.', '_' and '-' only, not {self.name!r}")
+        if not self.output_dir.strip():
+            raise ConfigError("output_dir", "is empty: the folder that holds the run folders, such as outputs")
+        data = self.data
+        if (
+            self.needs_rows()
+            and data.format != "toy"
+            and not (data.path or data.eval_path or data.sft_path or data.mix)
+        ):
+            raise ConfigError("data.path", f"is required with data={data.name}: a file of rows")
         for prefix in self.plugins:
             if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", prefix):
                 raise ConfigError("plugins", f"{prefix!r} is not a dotted module name such as my_package.rewards")
@@ -50,6 +59,10 @@ class RunConfig(Node):
 
     def needs_model(self) -> bool:
         """Whether the entry, as it is set, loads a checkpoint."""
+        return True
+
+    def needs_rows(self) -> bool:
+        """Whether the entry reads rows of `data`."""
         return True
 
     def check_length(self, key: str, new_tokens: int) -> None:
@@ -177,6 +190,10 @@ class EvaluateConfig(RunConfig):
         engines = {member.engine for member in self.eval.members.values()}
         return not self.compare and not self.rescore and not self.resume and engines != {"replay"}
 
+    def needs_rows(self) -> bool:
+        asks = not self.compare and not self.rescore and not self.resume
+        return asks and not all(member.rows for member in self.eval.members.values())
+
 
 @dataclass
 class PredictConfig(RunConfig):
@@ -200,6 +217,9 @@ class PredictConfig(RunConfig):
     temperature: float = number(0.0, ge=0)
     tokens: bool = False
     output: str | None = free_text()
+
+    def needs_rows(self) -> bool:
+        return False
 
     def check(self) -> None:
         super().check()

@@ -42,6 +42,7 @@ from ktr.data.paths import MediaError, resolve_media
 from ktr.data.rows import Media, Row, RowError
 from ktr.data.worker_pool import TIMEOUT, HardLimitPool, Outcome
 from ktr.reporting.files import write_atomic
+from ktr.rewards.problem_types import PROBLEM_TYPES, is_problem_type
 
 logger = logging.getLogger(__name__)
 
@@ -203,6 +204,8 @@ def _whole_lines(journal: Path) -> Iterator[dict[str, Any]]:
 def _problem(row: Row, finding: Finding, seen: set[str]) -> tuple[str, str] | None:
     if row.id in seen:
         return DUPLICATE_ID, "an earlier row carries the same id"
+    if not is_problem_type(row.problem_type):
+        return INVALID_ROW, f"unknown problem_type {row.problem_type!r}; known: {', '.join(PROBLEM_TYPES)}"
     if finding.reason is not None:
         return finding.reason, finding.error
     return finding.row_problems.get(row.id)

@@ -40,7 +40,7 @@ def read_hub(address: str) -> Iterator[tuple[int, dict[str, Any]]]:
             dataset = datasets.load_from_disk(name)
         else:
             dataset = datasets.load_dataset(name, config, split=split)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
         raise RowError(_remedy(name, split, error), file=address) from error
     folder = Path(datasets.config.HF_DATASETS_CACHE) / "ktr_media"
     for column, feature in dataset.features.items():
@@ -64,10 +64,11 @@ def parse_address(address: str) -> tuple[str, str, str | None]:
 
 
 def _remedy(name: str, split: str, error: Exception) -> str:
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    cause = error.__cause__ if error.__cause__ is not None else error  # `datasets` hides which file it was, and why
+    first = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
     offline = os.environ.get("HF_HUB_OFFLINE") == "1"
     if Path(name).is_dir():
-        return f"the folder cannot be read as a data set with split {split!r} ({first})"
+        return f"the folder cannot be read as a data set with split {split!r} ({first}); give a file of rows"
     advice = (
         "HF_HUB_OFFLINE=1 forbids downloads: unset it, or give the path of a folder that holds the data set"
         if offline

@@ -12,7 +12,7 @@ from ktr.config.schema_inputs import DataConfig
 from ktr.config.schema_sources import SourceConfig
 from ktr.data.importers import load_rows
 from ktr.data.paths import MediaError, resolve_media
-from ktr.data.rows import Row, RowError
+from ktr.data.rows import Row, RowError, duplicate_ids
 from ktr.data.selection import Keep, draw_subset, keep_rows, mix_rows
 from ktr.data.tasks import captions_by_path, task_rows, with_captions
 
@@ -40,7 +40,8 @@ def load_run_rows(settings: DataConfig, *, stages: Sequence[str], eval_splits: S
     training rows, which is said.
 
     Raises:
-        ValueError: a stage has no rows, or a row is of a kind that `data.modality` excludes.
+        ValueError: a stage has no rows, a row is of a kind that `data.modality` excludes, or ids of the evaluation's
+            rows repeat.
     """
     if settings.format == "toy":
         return _toy_rows(settings, stages, eval_splits, cache)
@@ -60,6 +61,11 @@ def load_run_rows(settings: DataConfig, *, stages: Sequence[str], eval_splits: S
             key = "data.path" if stage == "rl" else f"data.{stage}_path"
             raise ValueError(f"stage {stage} has no rows: set {key} to a file of rows")
         rows[stage] = _checked(source_rows(settings, path), settings, path or "data.mix")
+    if repeated := duplicate_ids(rows["eval"]):
+        raise ValueError(
+            f"{paths['eval'] or 'data.mix'}: row ids must be unique in an evaluation; {len(repeated)} repeat, such as "
+            f"{', '.join(map(repr, list(repeated)[:5]))}: give each row an id of its own, or set data.eval_path"
+        )
     if settings.captions_path is not None:
         captions = captions_by_path(load_rows("rewatch_captions", settings.captions_path))
         for stage in ("sft", "rl"):

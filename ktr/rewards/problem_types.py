@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "multiple choice": ("mc", "mcq", "multi choice", "multiple choice question", "multiple choices", "mutiple choice"),
@@ -49,8 +49,18 @@ def canonical_type(name: str) -> str:
         raise ValueError(f"unknown problem_type {name!r}; known: {', '.join(PROBLEM_TYPES)}") from None
 
 
-def check_problem_types(names: Iterable[str]) -> None:
-    """Raise one ValueError that lists every unknown problem type among `names`, for a check before a run starts."""
-    unknown = sorted({name for name in names if _key(name) not in _CANONICAL})
+def is_problem_type(name: str) -> bool:
+    """Whether `canonical_type` knows the name."""
+    return _key(name) in _CANONICAL
+
+
+def check_problem_types(names: Iterable[str] | Mapping[str, str]) -> None:
+    """Raise one ValueError that lists every unknown problem type among `names`, for a check before a run starts.
+
+    A mapping also says the id of a row of each type, which the message then names.
+    """
+    unknown = sorted({name for name in names if not is_problem_type(name)})
     if unknown:
-        raise ValueError(f"unknown problem_type {', '.join(map(repr, unknown))}; known: {', '.join(PROBLEM_TYPES)}")
+        of_rows = names if isinstance(names, Mapping) else {}
+        told = [f"{name!r} of row {of_rows[name]!r}" if name in of_rows else repr(name) for name in unknown]
+        raise ValueError(f"unknown problem_type {', '.join(told)}; known: {', '.join(PROBLEM_TYPES)}")

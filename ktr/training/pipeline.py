@@ -135,7 +135,7 @@ def _start(config: TrainConfig, folder: RunFolder) -> Path | str:
 
 def _check_rewards(config: TrainConfig, rows: RunRows) -> None:
     """Finds a reward that cannot score these rows before a model is loaded."""
-    check_problem_types(row.problem_type for stage in (rows.rl, rows.eval) for row in stage)
+    check_problem_types({row.problem_type: row.id for stage in (rows.rl, rows.eval) for row in stage})
     if "rl" not in config.stages:
         return
     rewards = components.reward_runner(config.reward, config.plugins)

@@ -106,6 +106,7 @@ def test_values_out_of_range_name_their_key(override: str, key: str) -> None:
         (["trainer.warmup_steps=100000"], ["trainer.warmup_steps", "max_steps"]),
         (["trainer.epsilon=0.3", "trainer.epsilon_high=0.2"], ["trainer.epsilon_high", "epsilon=0.3"]),
         (["trainer.max_packed_tokens=100"], ["trainer.max_packed_tokens", "data.max_prompt_tokens"]),
+        (["output_dir="], ["output_dir", "is empty"]),
         (["model.attn_implementation=flash_attention_2"], ["model.attn_implementation", "trainer.packing=false"]),
         (["rollout.temperature=0"], ["rollout.temperature"]),
         (["rollout.max_new_tokens=9000"], ["rollout.max_new_tokens", "model.toy.max_length"]),
@@ -307,3 +308,10 @@ def test_a_metric_of_another_benchmark_is_refused() -> None:
         validate(config_of(*given, f"metric={metric}", entry="evaluate"), EvaluateConfig)
     for metric in ("accuracy", "by_kind.order.rl", "rl/key_tokens/kept/key", "seconds"):
         validate(config_of(f"metric={metric}"))
+
+
+def test_a_question_about_one_clip_needs_no_rows():
+    given = ["data=video_r1", "question=what", "video=clip.mp4", "model.path=/models/mine"]
+    assert validate(compose("predict", given), PredictConfig).data.name == "video_r1"
+    with pytest.raises(ConfigError, match=r"^data\.path: is required with data=video_r1"):
+        validate(compose("train", ["data=video_r1"]), TrainConfig)

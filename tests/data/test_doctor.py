@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections import Counter
@@ -179,3 +180,12 @@ def test_the_cache_is_filled_on_the_way(tmp_path):
     found = store.load(path, Media("video", "a.mp4"), SAMPLING, factor=28)
     assert store.store.hits == 1
     assert found.digest == load_frames(path, Media("video", "a.mp4"), SAMPLING, factor=28).digest
+
+
+def test_a_row_of_a_type_that_nothing_scores_is_rejected(tmp_path):
+    write_clip(tmp_path / "a.mp4", 8)
+    rows = [row(0, "a.mp4"), dataclasses.replace(row(1, "a.mp4"), problem_type="multiple_choise")]
+    summary = check(rows, tmp_path, tmp_path / "out")
+    assert summary["reasons"] == {"invalid_row": 1} and summary["rows"]["verified"] == 1
+    (reject,) = lines(tmp_path / "out" / "rejects.jsonl")
+    assert reject["id"] == "row-1" and "unknown problem_type 'multiple_choise'; known: " in reject["error"]

@@ -62,6 +62,8 @@ def test_unknown_problem_type_lists_the_known_ones():
         score_reply(tagged("B"), problem_type="riddle", gold="B")
     with pytest.raises(ValueError, match="'puzzle', 'riddle'"):
         check_problem_types(["OCR", "riddle", "puzzle"])
+    with pytest.raises(ValueError, match="unknown problem_type 'riddle' of row 'r7'; known"):
+        check_problem_types({"OCR": "r1", "riddle": "r7"})
     check_problem_types(PROBLEM_TYPES)
 
 

@@ -76,6 +76,16 @@ def free_text_keys(schema: type, prefix: str = "") -> frozenset[str]:
     return frozenset(keys)
 
 
+def takes_list(key: str, schema: type) -> bool:
+    """Whether the dotted `key` is a field of `schema`, or of a node below it, that holds a list."""
+    name, _, below = key.partition(".")
+    hint = field_types(schema).get(name)
+    if below:
+        node = _node_of(hint)
+        return node is not None and takes_list(below, node)
+    return any(typing.get_origin(part) is list for part in _parts(hint))
+
+
 def field_types(schema: type) -> dict[str, Any]:
     """The resolved annotation of each field."""
     hints = typing.get_type_hints(schema)
@@ -118,8 +128,11 @@ def _scalar(hint: type, value: Any, key: str) -> Any:
 
 def _node_of(hint: Any) -> type | None:
     """The node that an annotation is, or may be beside None."""
-    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return next((part for part in parts if _is_node(part)), None)
+    return next((part for part in _parts(hint) if _is_node(part)), None)
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
 def _is_node(hint: Any) -> bool:

@@ -72,11 +72,16 @@ class Node:
                 raise ConfigError(field.name, f"must be one of {', '.join(options)}, not {value!r}")
             for words, bound in field.metadata.get("bounds", {}).items():
                 if not _holds(words, value, bound):
-                    raise ConfigError(field.name, f"must be {words} {bound:g}, not {value!r}")
+                    raise ConfigError(field.name, f"must be {words} {_plain(bound)}, not {value!r}")
         self.check()
 
     def check(self) -> None:
         """Checks that need more than one field; schemas override it."""
+
+
+def _plain(bound: float) -> str:
+    """Whole numbers with all their digits, which `:g` would round to six."""
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def _holds(words: str, value: float, bound: float) -> bool:

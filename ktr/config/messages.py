@@ -8,7 +8,7 @@ import traceback
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from ktr.config.convert import unknown_key
+from ktr.config.convert import takes_list, unknown_key
 from ktr.config.fields import ConfigError
 from ktr.rewards.runner import RewardFailure
 
@@ -64,6 +64,12 @@ def _config_message(error: BaseException, schema: type) -> str:
         group = re.search(r"Could not override '([^']+)'", str(error))
         if group:
             return str(unknown_key(group[1], schema))
+        several = re.match(r"Ambiguous value for argument '([^=]+)=(.*)'$", str(error).strip(), re.MULTILINE)
+        if several:
+            key, values = several.groups()
+            if takes_list(key.lstrip("+"), schema):
+                return f"{key}={values}: a list is written {key}=[{values}]; -m would run one job for each value"
+            return f"{key}={values}: takes one value; add -m to run one job for each"
     return str(error)
 
 

@@ -195,6 +195,6 @@ def _read_parquet(path: Path) -> Iterator[Record]:
 def _record(path: Path, index: int, line: int, data: Any) -> Record:
     if not isinstance(data, dict):
         kinds = {list: "a list", bool: "true or false", type(None): "null"}
-        kind = kinds.get(type(data), "a text or number")
+        kind = kinds.get(type(data), f"the text or number {str(data)[:40]}")
         raise RowError(f"a row is an object, not {kind}", file=path, line=line, index=index)
     return Record(index, line, data)

@@ -212,12 +212,14 @@ def run_views(
 def replayed(asked: Asked, settings: EvalConfig, *, records: Path, name: str) -> ViewRecords:
     """Records of the replies in `settings.replies`, which no model is needed for."""
     assert settings.replies is not None, "the schema requires it"
+    path = Path(settings.replies).expanduser()
     found = score_replies(
         asked.rows,
-        read_replies(Path(settings.replies).expanduser()),
+        read_replies(path),
         scorer=asked.scorer,
         judge=asked.judge,
         facets=asked.facets,
         record_path=records / f"{name}_full.jsonl",
+        source=path,
     )
     return {"full": found}

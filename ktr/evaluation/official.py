@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ktr.evaluation.metrics import FloatArray, Interval, resampled_means, row_scores
+from ktr.evaluation.metrics import Counts, FloatArray, Interval, counts, resampled_means, row_scores
 from ktr.evaluation.records import Record
 from ktr.rewards.grounding import Box, box_iou, interval_iou, read_boxes, read_interval
 from ktr.rewards.numbers import read_numbers
@@ -32,11 +32,16 @@ QUESTION_ID, PAIRING = GROUPING_FACETS = ("question_id", "pairing")
 
 @dataclass(frozen=True)
 class Figure:
-    """One published number. `share` figures lie in [0, 1] and are shown as percentages; others are plain numbers."""
+    """One published number. `share` figures lie in [0, 1] and are shown as percentages; others are plain numbers.
+
+    `rows` is how many values it is the mean of (questions, for the multi-binary accuracy), `counts` how the samples
+    behind them ended.
+    """
 
     name: str
     interval: Interval
     rows: int
+    counts: Counts
     share: bool = True
 
 
@@ -49,12 +54,13 @@ def official_figures(metric: str, records: Sequence[Record], *, resamples: int =
         raise ValueError(f"unknown metric {metric!r}; known: {', '.join(METRICS)}")
     if not records:
         raise ValueError("no rows to measure: the record set is empty")
-    draw = _Bootstrap(resamples, seed)
+    draw = _Bootstrap(records, resamples, seed)
     return [figure for figure in METRICS[metric](records, draw) if figure is not None]
 
 
 @dataclass(frozen=True)
 class _Bootstrap:
+    records: Sequence[Record]
     resamples: int
     seed: int
 
@@ -67,8 +73,12 @@ class _Bootstrap:
         weights: Mapping[str, float] | None = None,
         share: bool = True,
         transform: Callable[[FloatArray], FloatArray] | None = None,
+        about: Sequence[Record] | None = None,
     ) -> Figure | None:
-        """None without rows. Weights default to the same for every stratum; they are scaled to sum to 1."""
+        """None without rows. Weights default to the same for every stratum; they are scaled to sum to 1.
+
+        `about` are the records behind `values`, by default those of its row ids.
+        """
         groups: dict[str, list[float]] = defaultdict(list)
         for row_id, value in values.items():
             groups[strata[row_id] if strata is not None else ""].append(value)
@@ -87,7 +97,8 @@ class _Bootstrap:
         bounds = np.array([mean, low, high])
         if transform is not None:
             bounds = transform(bounds)
-        return Figure(name, Interval(*map(float, bounds)), len(values), share)
+        own = [record for record in self.records if record.id in values] if about is None else about
+        return Figure(name, Interval(*map(float, bounds)), len(values), counts(own), share)
 
 
 Figures = list[Figure | None]
@@ -190,8 +201,10 @@ def _multi_binary(records: Sequence[Record], draw: _Bootstrap) -> Figures:
         if record.id not in single:
             pairs[record.facets.get(QUESTION_ID, record.id), record.sample] &= record.accuracy == 1.0
     scores = row_scores(records)
+    questions = _row_means([(name, float(right)) for (name, _), right in pairs.items()])
+    paired = [record for record in records if record.id not in single]
     return [
-        draw.figure("multi-binary accuracy", _row_means([(name, float(right)) for (name, _), right in pairs.items()])),
+        draw.figure("multi-binary accuracy", questions, about=paired),
         draw.figure("multiple choice accuracy", {name: score for name, score in scores.items() if name in single}),
         draw.figure("accuracy", scores),
     ]

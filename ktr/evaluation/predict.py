@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from ktr.data.rows import MULTIPLE_CHOICE, Media, Row, label_options, option_labels
+from ktr.data.rows import MULTIPLE_CHOICE, Media, Row, UnusableRowError, label_options, option_labels
 from ktr.evaluation.views import Encoder, encode_view
 
 if TYPE_CHECKING:
@@ -54,8 +54,15 @@ def question_row(
 def predict(
     engine: RolloutEngine, encoder: Encoder, row: Row, settings: SamplingSettings, *, seed: int = 0
 ) -> Prediction:
-    """One completion for one row. Passes the encoder's MediaError on."""
-    prompt = encode_view(encoder, row, "full").prompt
+    """One completion for one row.
+
+    Raises ValueError, naming `video`, `image` or `question`, where it cannot be read or the prompt is too long.
+    """
+    try:
+        prompt = encode_view(encoder, row, "full").prompt
+    except UnusableRowError as error:
+        problem = str(error).removeprefix(f"row {row.id!r}: ")
+        raise ValueError(f"{row.media.kind if row.media else 'question'}: {problem}") from error
     [[completion]] = engine.generate([prompt], 1, settings, seed)
     reasoning, answer = split_reply(completion.text)
     return Prediction(prompt, completion, reasoning, answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -48,8 +48,11 @@ def score_replies(
     judge: AnswerJudge | None = None,
     facets: Mapping[str, Mapping[str, str]] | None = None,
     record_path: str | Path | None = None,
+    source: str | Path = "the replies",
 ) -> list[Record]:
     """Records of given replies, in row order; a row without one has status `no_reply` and counts as wrong.
+
+    `source` is what an error calls the replies, such as their file.
 
     Raises:
         ValueError: repeated row ids, no row has a reply, rows with replies have different numbers of them, or a row
@@ -63,14 +66,15 @@ def score_replies(
             f"none of the {len(rows)} rows (ids such as {rows[0].id!r}) has one of the {len(replies)} replies "
             f"(ids such as {next(iter(replies), '')!r}); give the rows that were asked"
         )
-    numbers = {len(replies[row.id]) for row in known}
-    if len(numbers) > 1:
-        odd = next(row.id for row in known if len(replies[row.id]) != max(numbers))
+    numbers = Counter(len(replies[row.id]) for row in known)
+    usual = max(numbers, key=lambda number: (numbers[number], -number), default=1)
+    if odd := [row.id for row in known if len(replies[row.id]) != usual]:
         raise ValueError(
-            f"row {odd!r} has {len(replies[odd])} replies and others have {max(numbers)}; give all as many"
+            f"{source}: id {odd[0]!r} stands there {len(replies[odd[0]])} times and most ids {usual}; lines of one id "
+            "are its samples, so give every id as many"
         )
     _say_what_is_missing(rows, known, replies)
-    count = max(numbers, default=1)
+    count = usual
     done = _recorded(record_path)
     records: list[Record] = []
     for row in rows:

@@ -10,6 +10,7 @@ from ktr.reporting.benchmark_tables import (
     COUNTS,
     csv_comparison,
     csv_table,
+    figure_counts,
     figure_text,
     markdown_comparison,
     markdown_tables,
@@ -71,7 +72,7 @@ def _overview(summary: Mapping[str, Any]) -> str:
                     escape(result["headline"]),
                     _figure(figure["interval"], share=figure["share"]),
                     _track(name, figure["interval"], "rl" if view == result["view"] else "base"),
-                    *(f"{own['samples'][count]:,}" for count in COUNTS),
+                    *(f"{figure_counts(figure)[count]:,}" for count in COUNTS),
                 ]
             )
     head = ["Benchmark", "Figure", "% (95 %)", SCALE, *(count.replace("_", " ") for count in COUNTS)]

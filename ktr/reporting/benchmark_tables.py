@@ -40,6 +40,11 @@ def figure_text(mean: float, low: float, high: float, *, share: bool = True) -> 
     return f"{scale * mean:.{digits}f} ({scale * low:.{digits}f}-{scale * high:.{digits}f})"
 
 
+def figure_counts(figure: Mapping[str, Any]) -> dict[str, int]:
+    """A figure's own `COUNTS`: the rows it is the mean of, and how the samples behind them ended."""
+    return {**figure["counts"], "rows": figure["rows"]}
+
+
 def lines(summary: Mapping[str, Any]) -> Iterator[Line]:
     """All numbers of all benchmarks: the figures of each view, then categories, facets, samples, differences."""
     for benchmark, result in summary["benchmarks"].items():
@@ -47,7 +52,7 @@ def lines(summary: Mapping[str, Any]) -> Iterator[Line]:
             for figure in own["figures"].values():
                 yield Line(
                     benchmark, view, "figure", figure["name"], **figure["interval"], rows=figure["rows"],
-                    answered=own["samples"]["answered"], share=figure["share"],
+                    answered=figure["counts"]["answered"], share=figure["share"],
                 )  # fmt: skip
         splits = {"category": result["by_kind"], **result["by_facet"]}
         for group, scores in splits.items():
@@ -129,8 +134,9 @@ def _overview(summary: Mapping[str, Any]) -> list[str]:
     for line in lines(summary):
         if line.group != "figure":
             continue
-        samples = summary["benchmarks"][line.benchmark]["views"][line.view]["samples"]
-        body.append([line.benchmark, line.view, line.name, line.text, *(str(samples[name]) for name in COUNTS)])
+        figure = summary["benchmarks"][line.benchmark]["views"][line.view]["figures"][line.name]
+        found = figure_counts(figure)
+        body.append([line.benchmark, line.view, line.name, line.text, *(str(found[name]) for name in COUNTS)])
     return markdown_table(head, body)
 
 

@@ -21,6 +21,11 @@ from ktr.rewards.runner import RewardFailure
         ("logger=tensorboard", "logger=tensorboard: no such choice; logger offers none, wandb"),
         ("name=a=b", "name=a=b: mismatched input '=' expecting <EOF>"),
         ("+trainer=grpo", "trainer"),
+        ("stages=rl,eval", "stages=rl,eval: a list is written stages=[rl,eval]; -m would run one job for each value"),
+        ("+plugins=a,b", "+plugins=a,b: a list is written +plugins=[a,b]; -m"),
+        ("data.keep.source=a,b", "data.keep.source=a,b: a list is written data.keep.source=[a,b]; -m"),
+        ("seed=1,2", "seed=1,2: takes one value; add -m to run one job for each"),
+        ("+reward.components.x.weight=1,2", "+reward.components.x.weight=1,2: takes one value; add -m"),
         ("fast", "fast: not a setting; settings are KEY=VALUE"),
     ],
 )

@@ -34,6 +34,11 @@ def refused(*overrides: str, entry: str = "train") -> ConfigError:
     return caught.value
 
 
+def test_a_limit_is_shown_with_all_its_digits() -> None:
+    assert str(refused("seed=99999999999999999999")).startswith("seed: must be at most 4294967295, not 999999")
+    assert str(refused("ktr.top_k=1.5")) == "ktr.top_k: must be at most 1, not 1.5"
+
+
 @pytest.mark.parametrize(
     ("override", "key", "hint"),
     [

@@ -64,7 +64,7 @@ class FakeEncoder:
         if row.media is None:
             return None
         if row.media.path == "missing.mp4":
-            raise MediaError(row.media.path, self.reason, "no such file")
+            raise MediaError(row.media.path, self.reason, "no such file", row.id)
         if row.media.kind == "image":
             return make_frames(1, kind="image")
         return make_frames(2 if row.media.path == "short.mp4" else 8)

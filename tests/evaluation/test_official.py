@@ -54,6 +54,24 @@ def test_ovo_bench_is_the_mean_of_three_modes(record):
     found = figures("ovo_bench", records)
     assert found["realtime"].interval.mean == 0.5
     assert found["mean of modes"].interval.mean == pytest.approx((1.0 + 0.5 + 0.5) / 3)
+    assert {name: figure.rows for name, figure in found.items()} == {
+        "mean of modes": 6, "backward": 1, "forward": 2, "realtime": 3,
+    }  # fmt: skip
+
+
+def test_a_figure_counts_its_own_samples(record):
+    def row(name, mode, **more):
+        return record(name, 0.0, facets={"task": mode, "category": mode}, **more)
+
+    records = [
+        row("a", "backward"), row("b", "forward", status="no_reply"), row("c", "forward"),
+        row("c", "forward", sample=1, status="media_error"),
+    ]  # fmt: skip
+    found = figures("ovo_bench", records)
+    assert {name: (of.counts.rows, of.counts.samples, of.counts.answered) for name, of in found.items()} == {
+        "mean of modes": (3, 4, 2), "backward": (1, 1, 1), "forward": (2, 3, 1),
+    }  # fmt: skip
+    assert (found["forward"].counts.no_reply, found["backward"].counts.no_reply) == (1, 0)
 
 
 def test_recall_at_overlaps(record):

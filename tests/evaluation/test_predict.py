@@ -46,6 +46,13 @@ def test_predict_asks_once_and_prints_reply_literally(engine, encoder, greedy):
     assert "[bold]not markup[/bold]" in text and "[red]A" in text and "cut off" not in text
 
 
+@pytest.mark.parametrize("kind", ["video", "image"])
+def test_media_that_cannot_be_read_are_named_as_the_setting(engine, encoder, greedy, kind):
+    row = question_row("Which?", media=Media(kind, "missing.mp4"))
+    with pytest.raises(ValueError, match=rf"^{kind}: missing.mp4: no such file \[missing\]$"):
+        predict(engine, encoder, row, greedy)
+
+
 def test_missing_answer_and_cut_off_reply_are_said(engine, encoder, greedy):
     engine.wording, engine.truncated = "<think>{}", True
     console = Console(width=80, record=True, file=io.StringIO())

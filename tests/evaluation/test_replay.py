@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ktr.config.schema_eval import EvalConfig
+from ktr.evaluation.benchmark_run import Asked, replayed
 from ktr.evaluation.metrics import accuracy, counts
 from ktr.evaluation.replay import read_replies, score_replies
 from ktr.evaluation.scoring import ReplyScorer
@@ -56,8 +58,10 @@ def test_several_lines_of_an_id_are_its_samples(rows):
 
 def test_what_cannot_be_scored_together_is_refused(rows):
     scorer = ReplyScorer()
-    with pytest.raises(ValueError, match="row 'b' has 1 replies and others have 2"):
-        score_replies(rows, {"a": ["A", "B"], "b": ["B"]}, scorer=scorer)
+    with pytest.raises(ValueError, match="r.jsonl: id 'b' stands there 2 times and most ids 1"):
+        score_replies(rows, {"a": ["A"], "b": ["A", "B"]}, scorer=scorer, source="r.jsonl")
+    with pytest.raises(ValueError, match="id 'c' stands there 1 times and most ids 2"):
+        score_replies(rows, {"a": ["A", "B"], "b": ["A", "B"], "c": ["A"]}, scorer=scorer)
     with pytest.raises(ValueError, match="none of the 3 rows"):
         score_replies(rows, {"z": ["A"]}, scorer=scorer)
     with pytest.raises(ValueError, match="unique"):
@@ -105,3 +109,11 @@ def test_the_entry_scores_replies_without_model_or_torch(tmp_path):
     assert summary["samples"]["rows"] == 3
     assert summary["accuracy"]["mean"] == pytest.approx(2 / 3)
     assert "accuracy 66.7 %" in done.stderr
+
+
+def test_a_file_that_repeats_an_id_is_named(rows, tmp_path):
+    path = tmp_path / "replies.jsonl"
+    path.write_text("".join(json.dumps({"id": row_id, "reply": "A"}) + "\n" for row_id in "abca"))
+    asked = Asked(rows, ReplyScorer())
+    with pytest.raises(ValueError, match=f"{path}: id 'a' stands there 2 times"):
+        replayed(asked, EvalConfig(engine="replay", replies=str(path)), records=tmp_path, name="mine")

@@ -70,7 +70,7 @@ def score_replies(
     usual = max(numbers, key=lambda number: (numbers[number], -number), default=1)
     if odd := [row.id for row in known if len(replies[row.id]) != usual]:
         raise ValueError(
-            f"{source}: id {odd[0]!r} stands there {len(replies[odd[0]])} times and most ids {usual}; lines of one id "
+            f"{source}: id {odd[0]!r} has {len(replies[odd[0]])} lines and most ids {usual}; the lines of an id "
             "are its samples, so give every id as many"
         )
     _say_what_is_missing(rows, known, replies)

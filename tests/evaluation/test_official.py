@@ -137,6 +137,7 @@ def test_a_question_of_pairs_is_right_when_every_pairing_is(record):
     pairs = [pairing("q", 1, 1.0), pairing("q", 2, 1.0), pairing("r", 3, 1.0), pairing("r", 4, 0.0)]
     found = figures("multi_binary", [*pairs, record("m", 0.0)])
     assert (found["multi-binary accuracy"].interval.mean, found["multi-binary accuracy"].rows) == (0.5, 2)
+    assert found["multi-binary accuracy"].counts.samples == 4
     assert found["multiple choice accuracy"].interval.mean == 0.0
     assert found["accuracy"].interval.mean == pytest.approx(3 / 5)
     assert list(figures("multi_binary", [record("m", 1.0)]))[0] == "multiple choice accuracy"

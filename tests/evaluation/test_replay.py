@@ -58,9 +58,9 @@ def test_several_lines_of_an_id_are_its_samples(rows):
 
 def test_what_cannot_be_scored_together_is_refused(rows):
     scorer = ReplyScorer()
-    with pytest.raises(ValueError, match="r.jsonl: id 'b' stands there 2 times and most ids 1"):
+    with pytest.raises(ValueError, match="r.jsonl: id 'b' has 2 lines and most ids 1"):
         score_replies(rows, {"a": ["A"], "b": ["A", "B"]}, scorer=scorer, source="r.jsonl")
-    with pytest.raises(ValueError, match="id 'c' stands there 1 times and most ids 2"):
+    with pytest.raises(ValueError, match="id 'c' has 1 lines and most ids 2"):
         score_replies(rows, {"a": ["A", "B"], "b": ["A", "B"], "c": ["A"]}, scorer=scorer)
     with pytest.raises(ValueError, match="none of the 3 rows"):
         score_replies(rows, {"z": ["A"]}, scorer=scorer)
@@ -115,5 +115,5 @@ def test_a_file_that_repeats_an_id_is_named(rows, tmp_path):
     path = tmp_path / "replies.jsonl"
     path.write_text("".join(json.dumps({"id": row_id, "reply": "A"}) + "\n" for row_id in "abca"))
     asked = Asked(rows, ReplyScorer())
-    with pytest.raises(ValueError, match=f"{path}: id 'a' stands there 2 times"):
+    with pytest.raises(ValueError, match=f"{path}: id 'a' has 2 lines"):
         replayed(asked, EvalConfig(engine="replay", replies=str(path)), records=tmp_path, name="mine")

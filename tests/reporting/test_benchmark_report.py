@@ -60,15 +60,14 @@ def test_each_figure_has_counts_of_its_own(tmp_path):
     records = [make(row_id, 1.0, facets={"category": mode, "task": mode}) for row_id, mode in modes.items()]
     records[2] = make("3", 0.0, facets=records[2].facets, status="no_reply")
     summary = {"benchmarks": {"ovo": benchmark_summary({"full": records}, metric="ovo_bench", resamples=100)}}
-    head, *rows = [
-        line.split(" | ") for line in markdown_tables(summary).splitlines() if line[:5] in ("| ovo", "| ben")
-    ]
+    table = [line.split(" | ") for line in markdown_tables(summary).splitlines()]
+    head, *rows = [cells for cells in table if cells[0] in ("| benchmark", "| ovo")]
     found = {row[2]: dict(zip(head, row, strict=True)) for row in rows}
     assert {name: (row["rows"], row["answered"], row["no reply"]) for name, row in found.items()} == {
         "mean of modes": ("3", "2", "1"), "backward": ("1", "1", "0"), "forward": ("2", "1", "1"),
     }  # fmt: skip
-    table = csv.DictReader(io.StringIO(csv_table(summary)))
-    answered = {row["name"]: (row["rows"], row["answered"]) for row in table if row["group"] == "figure"}
+    lines = csv.DictReader(io.StringIO(csv_table(summary)))
+    answered = {row["name"]: (row["rows"], row["answered"]) for row in lines if row["group"] == "figure"}
     assert answered == {"mean of modes": ("3", "2"), "backward": ("1", "1"), "forward": ("2", "1")}
 
 

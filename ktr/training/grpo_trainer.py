@@ -10,7 +10,7 @@ Shapes: N completions of a micro-batch (whole groups of G), C tokens of the long
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +25,6 @@ from ktr.attribution.settings import KeyTokenSettings
 from ktr.attribution.weights import share_metrics
 from ktr.data.row_sampler import RowSampler
 from ktr.data.rows import Row
-from ktr.data.worker_errors import carries_errors
 from ktr.models.attention import set_text_attention, text_attention
 from ktr.models.encoded_prompt import EncodedPrompt
 from ktr.models.families import unwrap_model
@@ -38,6 +37,7 @@ from ktr.training.advantages import GroupAdvantages
 from ktr.training.arguments import refuse_unsupported
 from ktr.training.data_wait import TimesData
 from ktr.training.exact_resume import Resumable
+from ktr.training.group_batch import GroupBatch, PromptCollator
 from ktr.training.key_tokens import KeyTokenAttributor
 from ktr.training.mixed_media import needs_blank_media, shards_weights, step_kinds, whole_weights
 from ktr.training.objective import LossDenominators, MaskedMean, policy_loss
@@ -52,44 +52,6 @@ from ktr.training.shuffled_rollouts import ShuffledRollouts, wants_shuffled
 
 # Objectives whose mean is over tokens, so that selected tokens must be counted over the whole step.
 TOKEN_MEANS = ("bnpo", "dapo", "cispo")
-
-
-@dataclass(eq=False)
-class GroupBatch:
-    """One pass of an optimizer step: whole groups with all that their loss needs beside the policy's own log-probs.
-
-    Attributes:
-        groups: those that carry loss; where none does, a short stand-in, so that there is a graph to differentiate and
-            all ranks stay in step.
-        carries_loss: False for such a stand-in: its loss is 0, and it is given no reference and no views.
-        sampled_at: the step whose policy sampled the completions.
-        weights_NC: of the completions' tokens, once `attributed` is true: after the policy's first pass over the batch,
-            or before it where the loss needs all weights first.
-        denominators: of the whole optimizer step.
-    """
-
-    groups: list[ScoringGroup]
-    advantages_N: torch.Tensor
-    carries_loss: bool
-    sampled_at: int
-    weights_NC: torch.Tensor
-    attributed: bool = False
-    ref_logps_NC: torch.Tensor | None = None
-    old_logps_NC: torch.Tensor | None = None
-    denominators: LossDenominators | None = None
-
-
-class PromptCollator:
-    """Encoded prompts of a generation batch, one a group; runs in the data loader's workers."""
-
-    def __init__(self, encoder: PromptEncoder, rows: Sequence[Row], group_size: int) -> None:
-        self.encoder = encoder
-        self.rows = rows
-        self.group_size = group_size
-
-    @carries_errors
-    def __call__(self, examples: Sequence[dict[str, Any]]) -> list[EncodedPrompt]:
-        return [self.encoder.encode(self.rows[example["index"]]) for example in examples[:: self.group_size]]
 
 
 class KeyTokenGRPOTrainer(Resumable, TimesData, GRPOTrainer):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from trainer_cases import make_sft_trainer, make_trainer
+from trainer_cases import make_sft_trainer, make_trainer, read_lines, without_times
 from transformers import TrainerCallback
 
 from ktr.training.checkpoints import newest_whole
@@ -72,3 +73,15 @@ def train(
 
 def weights(trainer: Any) -> dict[str, torch.Tensor]:
     return {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
+
+
+def assert_same_files(found: Path, expected: Path) -> None:
+    """Two run folders with one record, one set of weights and one result."""
+    metrics, others = (without_times(read_lines(run / "metrics.jsonl")) for run in (found, expected))
+    assert metrics == others
+    assert (found / "completions.jsonl").read_text() == (expected / "completions.jsonl").read_text()
+    for stage in ("sft", "rl"):
+        weights = [(run / "checkpoints" / stage / "model.safetensors").read_bytes() for run in (found, expected)]
+        assert weights[0] == weights[1], stage
+    accuracy = [json.loads((run / "summary.json").read_text())["accuracy"] for run in (found, expected)]
+    assert accuracy[0] == accuracy[1]

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from trainer_cases import read_lines, without_times
+from resume_cases import assert_same_files
+from trainer_cases import read_lines
 
 from ktr.config.compose import compose
 from ktr.config.overrides import quote
@@ -72,16 +73,6 @@ def assert_nothing_lost(run: Path, before: dict[str, list[int]]) -> dict[str, li
     return now
 
 
-def assert_same_files(found: Path, expected: Path) -> None:
-    metrics, others = (without_times(read_lines(run / "metrics.jsonl")) for run in (found, expected))
-    assert metrics == others
-    assert (found / "completions.jsonl").read_text() == (expected / "completions.jsonl").read_text()
-    for stage in ("sft", "rl"):
-        weights = [(run / "checkpoints" / stage / "model.safetensors").read_bytes() for run in (found, expected)]
-        assert weights[0] == weights[1], stage
-    assert not list(found.rglob("torn-*"))
-
-
 def test_kill_9_at_ten_random_moments(tmp_path):
     draw = random.Random(0)
     began = time.monotonic()
@@ -105,3 +96,4 @@ def test_kill_9_at_ten_random_moments(tmp_path):
                 kills += 1
                 known = assert_nothing_lost(run, known)
         assert_same_files(run, tmp_path / "whole")
+        assert not list(run.rglob("torn-*"))

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from trainer_cases import read_lines, without_times
+from resume_cases import assert_same_files
+from trainer_cases import read_lines
 
 from ktr.config.compose import compose
 from ktr.config.overrides import quote
@@ -43,17 +44,6 @@ def train(outputs, run, *overrides):
 @pytest.fixture(scope="module")
 def whole(outputs):
     return train(outputs, "whole").parent
-
-
-def assert_same_files(found, expected):
-    metrics, others = (without_times(read_lines(run / "metrics.jsonl")) for run in (found, expected))
-    assert metrics == others
-    assert (found / "completions.jsonl").read_text() == (expected / "completions.jsonl").read_text()
-    for stage in ("sft", "rl"):
-        weights = [(run / "checkpoints" / stage / "model.safetensors").read_bytes() for run in (found, expected)]
-        assert weights[0] == weights[1], stage
-    accuracy = [json.loads((run / "summary.json").read_text())["accuracy"] for run in (found, expected)]
-    assert accuracy[0] == accuracy[1]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ Encoded vision features enter a model through its top-level forward as `mm_encod
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -31,7 +32,7 @@ class VisionFeatures(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Family:
+class Family(ABC):
     """Facts of one checkpoint's family, read from its config.
 
     Args:
@@ -91,9 +92,9 @@ class Family:
         """The pad of an `image` or a `video`."""
         return {"image": self.image_token_id, "video": self.video_token_id}[kind]
 
+    @abstractmethod
     def positions(self, input_ids_P: torch.Tensor, spans: Sequence[VisionSpan]) -> torch.Tensor:
         """Positions `(3, P)` of a prompt under this family's rule; see `ktr.models.positions`."""
-        raise NotImplementedError
 
     def forward_inputs(
         self, prompts: Sequence[EncodedPrompt], device: torch.device | str | None = None
